@@ -40,7 +40,7 @@ PAPERS = {
     "entropy-width": "none: 8.86 for DDTree's 9.08 tokens a round, both of 128 (its notes)",
     "spine-gap": "4.70 for best-first's 4.31 tokens a round, of 13 to 17, and 5.82 of a deeper chain (its notes)",
 }
-"""What each source says of its own system on its own stack; none of it was measured here."""
+"""What each source says of its own system on its own stack, some of it read at second hand; none was measured here."""
 
 
 def rows_of(field: Field, size: str, part: str = ALL, prices: str | None = None) -> list[Row]:

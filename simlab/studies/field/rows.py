@@ -27,6 +27,7 @@ from simlab.traces.results.rows import SECONDS
 
 DATASET, ALL = "dataset", "all"
 COUNTS = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
+"""Columns of result rows that are whole numbers and add up."""
 
 Row = dict[str, Any]
 
