@@ -472,7 +472,8 @@ def answer(field: Field) -> str:
     rows = [row for row in rows_of(field, FASTEST) if not row["untimed"]]
     most = max(rows, key=lambda row: row["predicted_speedup"])
     above, *_ = _verdicts(rows_of(field, "16"), "gain_tokens")
-    best = _listed(field, sorted(above, key=lambda row: -row["gain_tokens"])[:1], "gain_tokens").replace(" *", " (not as published)")
+    first = sorted(above, key=lambda row: -row["gain_tokens"])[:1]
+    best = _listed(field, first, "gain_tokens").replace(" *", " (not as published)")
     faster, *_ = _verdicts(rows, "gain_speed")
     measured = sum(map(len, _verdicts(rows, "gain_measured")[:2]))
     return (
