@@ -281,7 +281,7 @@ def _confirmed_short() -> str:
     return _bullets(
         f"In bfloat16 {errors_sentence(_errors('bfloat16'), 'predicted speedups')} {_busy()}",
         f"In float32 {errors_sentence(_errors('float32'), 'predicted speedups')}",
-        f"In the hour of [the field](field.md) {_field_errors()}",
+        f"In the runs of [the field](field.md) {_field_errors()}",
         f"Tokens/s in bfloat16 were predicted {high[0]} to {high[1]} % too high, of autoregressive decoding too: the "
         "machine is shared, and all stages were slowed alike.",
         f"The price intervals held {short['within_price_interval']} of the {short['predictions']} predictions of short "

@@ -22,9 +22,11 @@ from simlab.real_runner.model_options import value_or
 from simlab.real_runner.profile.machine import has_fast_bfloat16, plain_token_seconds
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.prompts import read_prompts
+from simlab.studies.confirm.choice import REFERENCES
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.field.choice import PricedDrafts, choose
 from simlab.studies.field.options import (
+    AFTER,
     FULL,
     PACKAGED,
     QUICK,
@@ -225,7 +227,11 @@ class _Field:
             for side, path in self.prompts.items()
         }
         expected = expected_seconds(self.size, self.models, token_s, texts)
-        left = sum(seconds for step, seconds in expected.items() if step not in done)
+        left = sum(
+            seconds
+            for step, seconds in expected.items()
+            if step not in done or (self.more and minutes and step.endswith(AFTER))
+        )
         announce(
             f"The field takes about {left / 60 + minutes:.0f} minutes here, of which {minutes:g} are runs of the real "
             "models, and ends sooner where they have no prompts left. Interrupted, the same command goes on from what "
@@ -362,7 +368,9 @@ class _Field:
     def _measured(self, drafter: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
         """Run a draft set's fastest policies together on the real models; None where nothing ran, now or earlier."""
         policies = self._fastest_here(drafter, entries)
-        share = len(policies) / sum(len(self._fastest_here(name, entries)) for name in self.models["drafters"])
+        # About as many prompts of each: with every draft set the policies run that it is compared with.
+        run_of = {name: len(self._fastest_here(name, entries)) + len(REFERENCES) for name in self.models["drafters"]}
+        share = run_of[drafter] / sum(run_of.values())
         minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter)
 
         def run() -> None:
@@ -396,7 +404,7 @@ class _Field:
         if not self.size.repeats_after:
             return None
         dtype, ran = self.models["dtype"], self.more and self.size.confirm_minutes > 0
-        cost = self.out / f"cost-{drafter}-{dtype}-after.json"
+        cost = self.out / f"cost-{drafter}-{dtype}{AFTER}.json"
         if ran:
             cost.unlink(missing_ok=True)
         self._profile(drafter, dtype, cost)

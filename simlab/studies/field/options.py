@@ -188,6 +188,9 @@ _ADDED_ELSE, _TIMED_PASS = 0.7, 10.0
 """What a position takes in tokens of autoregressive decoding when a channel or a draft set is added, by its name;
 recording target and first drafter takes 1. And a sample of a round at one context and number of nodes."""
 
+AFTER = "-after"
+"""How the names of the latency profiles end that are made after the runs."""
+
 _CHOOSING_S, _LOADING_S = 75.0, 6.0
 """Of the replays and the search on the dev prompts, on two cores; and of models, once a step."""
 
@@ -213,6 +216,9 @@ def expected_seconds(size: FieldSize, models: Row, token_s: float, texts: Mappin
         units = sum(max(len(one["units"]), 1) for one in channels_of(models, drafter).values())
         late = len(size.catch_up) if drafter == first else 0
         cells = (len(size.counts_of(drafter)) + 2 + units + late) * len(size.contexts)
-        timed = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
-        seconds |= {f"profile {drafter}-{dtype}": timed for dtype in models["timed"]}
+        sample_s = cells * _TIMED_PASS * token_s
+        seconds |= {f"profile {drafter}-{dtype}": _LOADING_S + size.repeats * sample_s for dtype in models["timed"]}
+        if size.repeats_after and size.confirm_minutes:
+            again = f"profile {drafter}-{models['timed'][0]}{AFTER}"
+            seconds[again] = _LOADING_S + size.repeats_after * sample_s
     return seconds | {"choose": _CHOOSING_S}

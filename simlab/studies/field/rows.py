@@ -249,8 +249,9 @@ def _gains(
     """Each policy over the baseline, on the same prompts, paired; policies of one size are one family.
 
     By tokens it is the baseline that drafts as many. By seconds it is that one too, and of the fastest settings the
-    baseline's own fastest. Speeds are over autoregressive decoding. Two latency profiles were measured one after the
-    other, and differ by more than policies do: predicted speeds are compared within the baseline's draft set alone.
+    baseline's own fastest. Speeds are over autoregressive decoding. Latency profiles and runs of two draft sets were
+    measured one after the other, and differ by more than policies do: speeds are compared within the baseline's draft
+    set alone.
     """
     gains: dict[tuple[str, str, str, str, str], Comparison] = {}
     for size, prices in dict.fromkeys((entry.size, entry.prices) for entry in entries):
@@ -262,8 +263,9 @@ def _gains(
         seconds, measured = [pair for pair in as_many if pair[0].drafter == base.drafter], list[_Pair]()
         fastest = next((entry for entry in family if entry.system == BASELINE), None)
         if size == FASTEST and fastest is not None:
-            seconds = _over(fastest, family, {base.drafter: runs.predicted[base.drafter, prices]})
-            measured = _over(fastest, family, runs.measured) if prices == entries[0].prices else []
+            seconds = _over(fastest, family, runs.predicted[base.drafter, prices])
+            if prices == entries[0].prices and base.drafter in runs.measured:
+                measured = _over(fastest, family, runs.measured[base.drafter])
         for kind, pairs, measure in (
             ("tokens", as_many, "acceptance_length"),
             ("speed", seconds, "speedup"),
@@ -289,13 +291,11 @@ def _over_as_many(
     return pairs
 
 
-def _over(base: Entry, family: Sequence[Entry], rows: Mapping[str, pl.DataFrame]) -> list["_Pair"]:
-    """Each policy and one of the baseline's, as far as draft sets have rows of both."""
-    if base.drafter not in rows:
-        return []
-    there = _run(BASELINE, rows[base.drafter], base.label)
-    found = ((entry, rows.get(entry.drafter)) for entry in family if entry is not base)
-    pairs = [(entry, _run(entry.system, some, entry.label), there) for entry, some in found if some is not None]
+def _over(base: Entry, family: Sequence[Entry], rows: pl.DataFrame) -> list["_Pair"]:
+    """Each policy of the baseline's draft set and the baseline, as far as rows are of both."""
+    there = _run(BASELINE, rows, base.label)
+    others = [entry for entry in family if entry.drafter == base.drafter and entry is not base]
+    pairs = [(entry, _run(entry.system, rows, entry.label), there) for entry in others]
     return [pair for pair in pairs if pair[1].rows.height and there.rows.height]
 
 
@@ -396,8 +396,8 @@ class FieldResult(StudyResult):
         parts.append(
             f"Tokens are compared with {BASELINE} of as many drafted tokens; speeds too, and at the fastest setting "
             f"with {BASELINE}'s own fastest; on the same prompts, 95 %. * marks a reconstruction or a variant, "
-            f"{UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. Predicted "
-            "speeds are compared within a draft set alone, since profiles were measured one after the other. Speedups "
+            f"{UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. Speeds are "
+            "compared within a draft set alone, since profiles and runs were measured one after the other. Speedups "
             "are over autoregressive decoding."
         )
         return "\n\n".join(part if "\n" in part else within_width(part) for part in parts)

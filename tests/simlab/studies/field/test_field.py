@@ -192,7 +192,8 @@ def test_durations_are_those_of_every_step_that_makes_something() -> None:
     for dtype in models["timed"]:
         assert found[f"profile dflash-{dtype}"] == pytest.approx(6 + (18 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
         assert found[f"profile jetspec-{dtype}"] == pytest.approx(6 + (18 + 2 + 2) * 4 * 7 * 10 * 0.05)
-    assert len(found) == 2 * (1 + 2 + len(PACKAGED["channels"])) + 7
+    assert found["profile jetspec-bfloat16-after"] == pytest.approx(6 + (18 + 2 + 2) * 4 * 3 * 10 * 0.05)
+    assert len(found) == 2 * (1 + 2 + len(PACKAGED["channels"])) + 10
 
 
 @pytest.mark.parametrize(
