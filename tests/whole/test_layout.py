@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_900,
     "analysis": 13_900,
     "real_runner": 27_950,
-    "tests": 73_100,
+    "tests": 73_150,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

@@ -1,6 +1,7 @@
 """Exported lines read by the engines' own parsers, out of their wheels."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from typing import Any
 import engine_parsers
 import pytest
 from eagle3_traces import write_head_trace
+from engine_shapes import yaml_mapping
 from engine_wheels import wheel_files
 from random_spark import make_spark
 from tiny_models import make_target, write_prompts
 
+from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.studies.export.export import export
 from simlab.studies.record import record
 from simlab.traces.synthetic import write_synthetic_trace
@@ -73,3 +76,30 @@ def test_vllm_s_parser_reads_its_lines(tmp_path: Path) -> None:
         assert read["model"] == words[0]
         assert read["speculative_config"] == json.loads(words[words.index("--speculative-config") + 1])
         assert set(read["speculative_config"]) <= set(read["fields"])
+
+
+_READ = """
+import json, sys
+from aisimulate.config.engine import SchemeSpeculationConfig
+print(json.dumps([SchemeSpeculationConfig(**one).model_dump() for one in json.load(sys.stdin)]))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_aisimulate_reads_its_settings(tmp_path: Path) -> None:
+    """A drafter that is named is looked for on the Hub, so a folder stands in its place."""
+    files = wheel_files(tmp_path, ("aisimulate==0.13.0.dev202610270000000085",), ("aisimulate",))
+    drafter = {"draft_model_path": str(packaged_checkpoints()["dflash-smollm2-135m"])}
+    made = [export("aisimulate", typed) for typed in ("chain", "chain:length=3")]
+    settings = [yaml_mapping(one.text)["speculation"] | drafter for one in made]
+    done = subprocess.run(
+        [sys.executable, "-c", _READ],
+        check=True,
+        capture_output=True,
+        text=True,
+        input=json.dumps(settings),
+        env=os.environ | {"PYTHONPATH": str(files)},
+    )
+    for given, read in zip(settings, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        assert {name: read[name] for name in given} == given
