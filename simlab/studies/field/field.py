@@ -369,8 +369,8 @@ class _Field:
         """Run a draft set's fastest policies together on the real models; None where nothing ran, now or earlier."""
         policies = self._fastest_here(drafter, entries)
         # About as many prompts of each: with every draft set the policies run that it is compared with.
-        run_of = {name: len(self._fastest_here(name, entries)) + len(REFERENCES) for name in self.models["drafters"]}
-        share = run_of[drafter] / sum(run_of.values())
+        chosen = [len(self._fastest_here(name, entries)) for name in self.models["drafters"]]
+        share = (len(policies) + len(REFERENCES)) / max(sum(number + len(REFERENCES) for number in chosen if number), 1)
         minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter)
 
         def run() -> None:
