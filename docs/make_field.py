@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from training_table import table, training
+
 from simlab.studies.field.rows import UNTIMED
 from simlab.studies.field.rows import with_ends as field_figure
 from simlab.studies.field.systems import BASELINE, CLOSE, COMPOSITION, FASTEST, NODES, PUBLISHED, VARIANTS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CARDS = REPOSITORY / "real_runner" / "data"
 
 ALL = "all"
 SHOWN = 10
@@ -57,12 +58,6 @@ def own_prices(field: Field) -> str:
 def all_prices(field: Field) -> list[str]:
     """The names of all prices, the machine's own first."""
     return list(dict.fromkeys(row["prices"] for row in field["rows"]))
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of Markdown; all columns but the first end at the right."""
-    marks = ["---", *["--:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, marks, *rows))
 
 
 def with_ends(row: Row, name: str, digits: int, scale: float = 1) -> str:
@@ -283,36 +278,6 @@ def verification(field: Field) -> str:
 _VERIFY = ("predicted_verify_ms", "predicted_after_verify_ms", "measured_verify_ms")
 
 
-def training(_: Field) -> str:
-    """What each packaged network was trained on, and its last steps, out of the cards beside the weights."""
-    rows = []
-    for folder in sorted(CARDS.iterdir()):
-        card = (folder / "README.md").read_text(encoding="utf-8")
-        own = re.search(r"own parameters \| ([\d,]+)", card)
-        text = re.search(r"^([\d,]+) texts of ([\d,]+) tokens", card, re.MULTILINE)
-        seen = re.search(r"Seen in training: ([\d,]+) texts", card)
-        if own and text and seen:
-            drawn = int(seen[1].replace(",", ""))
-            rows.append([f"`{folder.name}`", own[1], text[1], text[2], seen[1], *_last_steps(card, drawn)])
-    figures = ["measure", "earlier", "at the end", "change in 1,000 draws there"]
-    return table(["", "own parameters", "texts", "tokens", "texts drawn", *figures], rows)
-
-
-def _last_steps(card: str, drawn: int) -> list[str]:
-    """Two points of a card's curve, about a quarter of its draws apart, and the slope between them."""
-    curve = card.partition("## Curve")[2].strip().partition("\n\n")[0]
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in curve.splitlines()]
-    head, _, *points = [cells for cells in lines if len(cells) > 2]
-    name = next((name for name in head if "chain" in name), "held-out loss")
-    column, most = head.index(name), int(points[-1][0])
-    known = [(int(cells[0]) * drawn / most, float(cells[column])) for cells in points if cells[column]]
-    last = known[-1]
-    earlier = min(known[:-1], key=lambda point: abs(point[0] - 0.75 * last[0]))
-    slope = (last[1] - earlier[1]) / (last[0] - earlier[0]) * 1000
-    shown = [f"{value:.3f} at {draws:,.0f}" for draws, value in (earlier, last)]
-    return [name.replace(":", ","), *shown, f"{slope:+.3f}".replace("-", "\u2212")]
-
-
 def chosen(field: Field) -> str:
     """What was timed, from how many settings systems were chosen, and how far their own search flatters them."""
     counts = [0, *field["size"]["node_counts"]]
@@ -502,7 +467,7 @@ PARTS: Mapping[str, Callable[[Field], str]] = {
     "survives": survives,
     "chosen": chosen,
     "not-as-published": not_as_published,
-    "training": training,
+    "training": lambda _: training(),
     "tokens": tokens,
     "published": published,
     "fastest": fastest,

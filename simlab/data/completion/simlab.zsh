@@ -546,7 +546,7 @@ _shtab_simlab_study_field_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
   "--out[where everything is kept (default runs\/field)]:DIR:"
-  "--quick[few prompts and brief measurements]"
+  "--quick[few prompts and brief measurements, in one dtype]"
   "--models[target, drafters and channels (default\: packaged)]:FILE:"
   "*--add-draft[another draft set beside these, such as self\=ADAPTER\; may be repeated]:NAME=CHECKPOINT:"
   "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"

@@ -103,7 +103,7 @@ def _models(options: FieldOptions) -> Row:
     """Target, drafters and channels with how they run and at what prices, as JSON values."""
     timed = [options.dtype or "bfloat16"]
     if options.dtype is None and options.device == "cpu":
-        timed = ["bfloat16", "float32"] if has_fast_bfloat16() else ["float32"]
+        timed = ["bfloat16", "float32"][: 1 if options.quick else 2] if has_fast_bfloat16() else ["float32"]
     running = {
         "dtype": timed[0],
         "timed": timed,

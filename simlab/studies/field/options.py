@@ -54,7 +54,7 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
         Path("runs/field"), "where everything is kept", "DIR", read=Path, writes="All figures, in field.json"
     )
     _: KW_ONLY
-    quick: bool = option(False, "few prompts and brief measurements")
+    quick: bool = option(False, "few prompts and brief measurements, in one dtype")
     models: str | Path | None = option(None, "target, drafters and channels (default: packaged)", "FILE", read=Path)
     add_draft: Sequence[tuple[str, str]] | Mapping[str, str] = option(
         (),
@@ -189,7 +189,7 @@ _ADDED_ELSE, _TIMED_PASS = 0.7, 10.0
 recording target and first drafter takes 1. And a sample of a round at one context and number of nodes."""
 
 AFTER = "-after"
-"""How the names of the latency profiles end that are made after the runs."""
+"""How names of latency profiles end that are made after the runs."""
 
 _CHOOSING_S, _LOADING_S = 75.0, 6.0
 """Of the replays and the search on the dev prompts, on two cores; and of models, once a step."""

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from random_eagle3 import make_eagle3
@@ -202,12 +202,13 @@ def test_durations_are_those_of_every_step_that_makes_something() -> None:
         ({"dtype": "float32"}, ["float32"]),
         ({"device": "cuda"}, ["bfloat16"]),
         ({}, ["bfloat16", "float32"] if has_fast_bfloat16() else ["float32"]),
+        ({"quick": True}, ["bfloat16"] if has_fast_bfloat16() else ["float32"]),
     ],
 )
 def test_a_cpu_is_timed_in_the_dtype_that_it_is_fast_in_and_in_float32(
-    named: dict[str, str], wanted: list[str]
+    named: dict[str, Any], wanted: list[str]
 ) -> None:
-    models = made._models(FieldOptions(**named))  # type: ignore[arg-type]
+    models = made._models(FieldOptions(**named))
     assert (models["dtype"], models["timed"]) == (wanted[0], wanted)
     assert models["prices"] == {"h200": "smollm2-135m-h200-cuda_graphs"}
     assert made._cost_path("smollm2-135m-h200-cuda_graphs").is_file()
