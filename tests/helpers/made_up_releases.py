@@ -1,4 +1,4 @@
-"""Small releases of adixg-cost, eliran-online and specdecode-bench, made up."""
+"""Small releases of adixg-cost and specdecode-bench, made up."""
 
 import json
 import random
@@ -11,7 +11,6 @@ from chain_oracles import Request, copied, lengths_of
 from simlab.studies.reproduce.adixg_cost import CAPTURED, EAGER, LOG, README
 from simlab.studies.reproduce.domino.gsm8k import MODEL, PROMPTS, SUMS
 from simlab.studies.reproduce.domino.records import METHODS
-from simlab.studies.reproduce.eliran_online import GAINS, METRICS, PAIRWISE, ROUNDS, UNARY
 from simlab.studies.reproduce.specdecode.bench import DATASETS
 from simlab.studies.reproduce.wrong_prices import SERVED
 
@@ -93,51 +92,6 @@ def adixg_contents(**changes: str) -> dict[str, str]:
         SERVED: json.dumps(served(3)),
         LOG: log(4),
         **changes,
-    }
-
-
-HEAD = (
-    "sample_index,method_key,method,prompt_id,round_id,tree_budget,tree_node_count,tree_max_depth,matched_draft_tokens,"
-    "committed_tokens_this_round,verifier_bonus_committed,draft_latency_ms,tree_build_latency_ms,"
-    "tree_compile_latency_ms,target_verify_latency_ms,commit_latency_ms,total_round_latency_ms,nodes_at_depth_1"
-)
-BUDGETS, NUM_PROMPTS = (8, 64), 12
-
-
-def eliran_rounds(seed: int, gain: float = 0.8, prompts: int = NUM_PROMPTS) -> str:
-    """A file of rounds."""
-    draw = random.Random(seed)
-    lines = [HEAD, "0,dflash2,dflash2_greedy,gsm8k:0,0,7,7,7,3,4,True,12.1,0,0,40.1,0.6,53,1"]
-    for prompt in range(prompts):
-        for budget in BUDGETS:
-            for method in (UNARY, "dflash2_unary_k64", PAIRWISE):
-                mean = 3 + gain * (method == PAIRWISE) + prompt / 10
-                number = draw.randint(8, 20)
-                for index in range(number):
-                    matched = max(0, min(7, round(draw.gauss(mean, 1.5))))
-                    committed = matched if index == number - 1 else matched + 1
-                    ms = 39 + budget / 100 + draw.random() / 10
-                    key = f"{method}_tb{budget}"
-                    lines.append(
-                        f"{prompt},{key},{method},gsm8k:{prompt},{index},{budget},{budget},7,{matched},{committed},"
-                        f"{index < number - 1},12,0.8,0.2,{ms},2,55,1"
-                    )
-    return "\n".join(lines) + "\n"
-
-
-def eliran_contents(gain: float = 0.8, prompts: int = NUM_PROMPTS) -> dict[str, str]:
-    """A release of eliran-online; the pairwise tree matches so many tokens more."""
-    sets = {"GSM8K": eliran_rounds(1, gain, prompts), "MATH500": eliran_rounds(2, gain, prompts)}
-    metrics = ["dataset,budget,method,mean_matched_draft_tokens"]
-    gains = ["dataset,budget,unary_k,matched_gain"]
-    for dataset in sets:
-        for budget in BUDGETS:
-            metrics += [f"{dataset},{budget},{label},3.0" for label in ("Unary-K16", "Unary-K64", "Pairwise-K16")]
-            gains += [f"{dataset},{budget},16,0.8", f"{dataset},{budget},64,0.7"]
-    return {
-        **{ROUNDS[dataset]: text for dataset, text in sets.items()},
-        METRICS: "\n".join(metrics) + "\n",
-        GAINS: "\n".join(gains) + "\n",
     }
 
 

@@ -39,7 +39,6 @@ clone instead. Their figures are read from their own files, which are named with
   domino-lossless  where texts diverge from autoregressive decoding's, and what cannot be known
   specdecode-bench chains of a fixed length, the oracle and an adaptive rule, at batch sizes
   adixg-cost       what a pass costs by context on an H100, and what a wrong price costs
-  eliran-online    unary and pairwise trees of equal budgets; its files were not at hand, so not yet run by us
 
 With a trace, each setting that must be equal is compared with its manifest, and what differs is named; the figures are
 printed all the same. docs/how_to/reproduce.md says more.

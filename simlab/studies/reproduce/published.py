@@ -1,7 +1,7 @@
 """Figures that others published, where they stand, and what would have to be equal to call one reproduced."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from simlab.errors import UsageError
 
@@ -218,15 +218,6 @@ DATA_STUDIES = (
         "vLLM on an H100: what a pass costs by context, and what a wrong price costs",
         "cost",
         "limit",
-    ),
-    replace(
-        _of_released(
-            "eliran-online",
-            "eliran-online",
-            "Eliran-Turgeman/ddtree",
-            "A drafter of DFlash2's form, A100: unary and pairwise trees of equal budgets, and what passes take",
-        ),
-        missing="the rounds of its step 6.3 were not at hand; with --data CLONE it runs",
     ),
 )
 """Studies that are worked out from released files."""

@@ -229,9 +229,6 @@ class ReleasedFiles:
     def _fetched(self, place: str, name: str) -> Path:
         folder, _, last = name.rpartition("/")
         num_bytes, sha256 = self.release.files[name]
-        if num_bytes == 0:
-            refusal = SimlabError(f"the length of {name} is not known, so it is not fetched; give a clone with --data:")
-            raise self.release.with_commands(refusal)
         try:
             return fetched_file(f"{place.rstrip('/')}/{folder}".rstrip("/"), last, num_bytes, sha256)
         except NotAsListedError as error:

@@ -13,7 +13,6 @@ from commands import json_of
 from made_up_domino import made_up_contents
 from made_up_releases import (
     adixg_contents,
-    eliran_contents,
     gsm8k_contents,
     gsm8k_records,
     made_up,
@@ -33,7 +32,6 @@ MADE: Mapping[str, Callable[[], dict[str, str]]] = {
     "domino-gsm8k": lambda: gsm8k_contents(gsm8k_records()),
     "specdecode-bench": lambda: specdecode_contents(made_up()),
     "adixg-cost": adixg_contents,
-    "eliran-online": eliran_contents,
 }
 
 
