@@ -7,12 +7,12 @@ BIN := .venv/bin
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test test-thorough mypy pyright quick-tests check attack bench coverage docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test test-thorough mypy quick-tests check attack bench coverage docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
 	@echo "make test         lint, types and a quick run of all tests, in minutes"
-	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser, pyright"
+	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
 	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
@@ -46,7 +46,7 @@ quick-tests: .venv/ready-test
 test-thorough: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j 2 mypy pyright
+	@$(MAKE) --no-print-directory mypy
 	SIMLAB_THOROUGH=1 $(PYTEST)
 	@$(MAKE) --no-print-directory attack CASES=500 KILLS=10
 	@$(MAKE) --no-print-directory bench
@@ -54,9 +54,6 @@ test-thorough: .venv/ready-test
 
 mypy: .venv/ready-test
 	$(BIN)/mypy
-
-pyright: .venv/ready-test
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 check: test
 

@@ -112,9 +112,9 @@ def _add_rounds(figure: go.Figure, found: Mapping[str, Any]) -> None:
     )
     # After the points: an empty panel takes no lines. Plotly's types want names in place of numbers of panels.
     low, high = mean["ours_ci_low"], mean["ours_ci_high"]
-    figure.add_hrect(low, high, fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2)  # pyright: ignore[reportArgumentType]
-    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)  # pyright: ignore[reportArgumentType]
-    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)  # pyright: ignore[reportArgumentType]
+    figure.add_hrect(low, high, fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2)
+    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)
+    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)
 
 
 def domino_rounds_figure(found: Value) -> go.Figure:
@@ -145,7 +145,7 @@ def domino_rounds_figure(found: Value) -> go.Figure:
         ("speed_ratio", "ratio of speeds", GREEN, "diamond"),
     ):
         figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=2)
-    figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=2)  # pyright: ignore[reportArgumentType]
+    figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=2)
     figure.update_xaxes(title_text="tokens per round", row=1, col=1)
     figure.update_xaxes(title_text="ratio", row=1, col=2)
     return _laid_out(figure, names)
@@ -170,7 +170,7 @@ def domino_caddtree_figure(found: Value) -> go.Figure:
         1,
     ):
         figure.add_trace(_points(rows, key, names, titles[column - 1], color, symbol), row=1, col=column)
-        figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=column)  # pyright: ignore[reportArgumentType]
+        figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=column)
     figure.update_xaxes(range=[0.965, 1.04], tickvals=[0.98, 1, 1.02])
     figure.update_xaxes(title_text="CaDDTree over DDTree@16", row=1, col=2)
     _laid_out(figure, names, left=250)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosmic_ray import plugins  # pyright: ignore[reportMissingImports]
-from cosmic_ray.ast import ast_nodes, get_ast  # pyright: ignore[reportMissingImports]
-from cosmic_ray.mutating import mutate_code  # pyright: ignore[reportMissingImports]
+from cosmic_ray import plugins
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
 
 FOLDERS = ("simlab", "traces", "policies", "analysis", "real_runner/checkpoints", "real_runner/record")
 """Of the real runner only what is tested in seconds: its other tests run models."""

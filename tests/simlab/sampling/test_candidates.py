@@ -115,7 +115,7 @@ def test_what_is_no_log_probability_is_refused(bad: float) -> None:
 def test_wrong_arguments_are_refused() -> None:
     table = as_rows([-1.0, -2.0])
     with pytest.raises(ValueError, match="float32"):
-        top_candidates(table.astype(np.float64), 1)  # pyright: ignore[reportArgumentType]
+        top_candidates(table.astype(np.float64), 1)
     with pytest.raises(ValueError, match="negative"):
         top_candidates(table, -1)
     for token in (-2, 2):

@@ -328,7 +328,7 @@ def test_noise_of_no_position_is_refused(key: int, position: int, size: int) -> 
 def test_wrong_arguments_are_refused() -> None:
     row, key, array = np.zeros((1, 2), np.float32), np.zeros(1, np.uint64), np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="float32"):
-        choose_rows(row.astype(np.float64), GREEDY, key, array)  # pyright: ignore[reportArgumentType]
+        choose_rows(row.astype(np.float64), GREEDY, key, array)
     with pytest.raises(ValueError, match="keys"):
         choose_rows(row, GREEDY, np.zeros(2, np.uint64), array)
     with pytest.raises(ValueError, match="positions"):
