@@ -303,7 +303,7 @@ def take_corrected_into(
             _enter(lattice, tree, node, parents[node], places[node])
         depth, below, cost = tree[DEPTHS, node], tree[LISTS, node], costs[node]
         num_taken[depth] += 1
-        if below == LEAF or node == most or num_taken[depth] > max(width, depth == 0):
+        if below == LEAF or node == most or (depth > 0 and num_taken[depth] > width):
             continue
         first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
         start, end, weight = int(lattice.starts[below]), int(lattice.ends[below]), float(weights[below])
