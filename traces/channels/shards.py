@@ -85,8 +85,7 @@ def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Serie
     labels = [(part.target_log_probs, num) for part, num in zip(parts, sizes, strict=True)]
     column = lists_of("target_log_probs", labels, schema["target_log_probs"])
     known = pl.Series("known", np.concatenate([np.empty(0, np.bool_), *(part.labelled for part in parts)]))
-    nulled = pl.when(known).then(column).otherwise(None).alias(column.name)
-    return [*found, pl.select(nulled).to_series().cast(column.dtype)]
+    return [*found, pl.select(pl.when(known).then(column).alias(column.name)).to_series()]
 
 
 def _branch_columns(parts: Sequence[BranchColumns], schema: Schema) -> list[pl.Series]:
