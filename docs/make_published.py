@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/published: `make published`. Results first, by `simlab reproduce`; then figures.
+"""The figures of docs/explanation/published: `make published`. First `simlab study reproduce`; then figures.
 
 What each study printed is kept in docs/measurements/published, since the files that it reads do not come with simlab;
 with --again they are fetched and read once more. To add a study: a line in FIGURES.
@@ -37,7 +37,7 @@ from simlab.studies.reproduce.published import DATA_STUDIES
 RESULTS = Path("docs/measurements/published")
 
 Value = Mapping[str, Any]
-"""Of the JSON that ``simlab reproduce NAME --json`` printed, parsed; figures are made of it and of nothing else."""
+"""Of the JSON that ``simlab study reproduce NAME --json`` printed; figures are made of nothing else."""
 
 
 _SIZES = (1, 16, 32, 64)
@@ -48,7 +48,7 @@ def pass_prices_figure(found: Mapping[str, Any]) -> go.Figure:
     """What a pass takes by its context, beside both prices of it; and what serving at the corrected price gains.
 
     Args:
-        found: what ``simlab reproduce adixg-cost --json`` prints.
+        found: what ``simlab study reproduce adixg-cost --json`` prints.
     """
     titles = ("passes that replay a CUDA graph", "20 rounds of serving, in their order")
     figure = make_subplots(1, 2, subplot_titles=titles, column_widths=[0.62, 0.38], horizontal_spacing=0.11)
@@ -249,7 +249,7 @@ def specdecode_survival_figure(values: Mapping[str, Any]) -> go.Figure:
     """How many tokens of a drafted chain are accepted, by dataset, a panel for each drafter.
 
     Args:
-        values: what ``simlab reproduce specdecode-bench --json`` prints.
+        values: what ``simlab study reproduce specdecode-bench --json`` prints.
     """
     rows: Sequence[Mapping[str, Any]] = values["survival"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
@@ -284,7 +284,7 @@ def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
     The panels of a row share their y axis.
 
     Args:
-        values: what ``simlab reproduce specdecode-bench --json`` prints.
+        values: what ``simlab study reproduce specdecode-bench --json`` prints.
     """
     rows: Sequence[Mapping[str, Any]] = values["curves"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))

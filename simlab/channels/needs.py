@@ -109,7 +109,7 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
     if not found.is_dense:
         yield "it was recorded at some positions only, for training"
     if found.extends not in (None, draft):
-        yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft)"
+        yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft-set)"
     if WHOLE_CHAIN in found.settings and WHOLE_CHAIN not in dict(need.equal):
         yield "it was recorded behind the whole chain alone"
     yield from _reasons_of_settings(need, found)

@@ -251,7 +251,7 @@ def _rows_of(wanted: _Wanted) -> ComparedRows:
 
 def _of_results(wanted: _Wanted, everything: Results) -> ComparedRows:
     if wanted.draft is not None or wanted.limit is not None:
-        raise UsageError(f"--draft and --limit are for traces; {wanted.name} is a result file")
+        raise UsageError(f"--draft-set and --limit are for traces; {wanted.name} is a result file")
     if everything.is_empty():
         raise UsageError(f"{wanted.name} holds no rows")
     rows = everything if wanted.kind is None else everything.filter(everything["kind"] == wanted.kind)

@@ -227,3 +227,21 @@ def test_a_users_program_is_checked_against_the_wheel(installed: Environment) ->
     ], done.stdout + done.stderr
     for code, line in zip(("arg-type", "attr-defined", "arg-type"), lines, strict=True):
         assert f"[{code}]" in line
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the oldest numba has no wheel for this Python")
+def test_the_oldest_versions_that_are_allowed_run(built: Path, tmp_path: Path) -> None:
+    """A report compiles most kernels and asks polars for most of what simlab asks."""
+    asked = [Requirement(one) for one in distribution("simlab").requires or ()]
+    oldest = [str(one).replace(">=", "==") for one in asked if one.marker is None]
+    (wheel,) = built.glob("*.whl")
+    environment = Environment(tmp_path / "oldest", tmp_path)
+    made = run([sys.executable, "-m", "venv", environment.root], tmp_path)
+    assert made.returncode == 0, made.stdout + made.stderr
+    done = run([environment.python, "-m", "pip", "install", "--quiet", *oldest, wheel], tmp_path)
+    if done.returncode:
+        pytest.skip(f"the oldest versions cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+    environment.run("simlab", "report", "--limit", "2", "--out", str(tmp_path / "report.html"))
+    for policy in ("taps", "d2sd", "jetspec", "self"):
+        environment.run("simlab", "replay", "--limit", "2", "-p", policy)

@@ -53,7 +53,7 @@ class Reproduction(StudyResult):
     """A published figure: theirs, ours, and what would have to be equal; or the list of all.
 
     Attributes:
-        tables: as ``simlab reproduce`` prints it.
+        tables: as ``simlab study reproduce`` prints it.
         values: what ``--json`` prints.
     """
 
@@ -61,11 +61,11 @@ class Reproduction(StudyResult):
     values: Row
 
     def to_json(self) -> Row:
-        """The value that ``simlab reproduce NAME --json`` prints."""
+        """The value that ``simlab study reproduce NAME --json`` prints."""
         return self.values
 
     def text(self) -> str:
-        """The tables as ``simlab reproduce NAME`` prints them."""
+        """The tables as ``simlab study reproduce NAME`` prints them."""
         return self.tables
 
 

@@ -129,7 +129,7 @@ def test_slices_hold_every_prompt(results: Path, by: str) -> None:
     [
         (["nothing"], {}, "has no policy `nothing`; it has"),
         ([TREE], {}, "name those to compare"),
-        ([], {"limit": 3}, "--draft and --limit are for traces"),
+        ([], {"limit": 3}, "--draft-set and --limit are for traces"),
         ([], {"kind": "measured"}, "no measured rows"),
         ([], {"cost": ["other"]}, "choose one with --cost ID"),
         ([], {"cost": ["a"] * 3}, "may be given twice"),
