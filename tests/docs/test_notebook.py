@@ -37,7 +37,6 @@ def stored() -> Any:  # noqa: ANN401
     return nbformat.read(MAKER.NOTEBOOK, as_version=4)
 
 
-@pytest.mark.thorough
 def test_it_runs_and_gives_what_it_shows(stored: Any) -> None:  # noqa: ANN401
     found = MAKER.executed()
     assert tables(found) == tables(stored)
