@@ -24,6 +24,7 @@ from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.confirmation import results_of
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results
 from simlab.traces.results.rows import BOUNDS, Results
@@ -244,8 +245,8 @@ def _rows_of(wanted: _Wanted) -> ComparedRows:
     source = wanted.source
     if isinstance(source, ReplayTable):
         return _of_results(wanted, source.rows)
-    if not isinstance(source, Trace) and Path(source).is_file():
-        return _of_results(wanted, read_results(source))
+    if not isinstance(source, Trace) and (file := results_of(source)).is_file():
+        return _of_results(wanted, read_results(file))
     return _of_trace(wanted, source if isinstance(source, Trace) else open_trace(source))
 
 

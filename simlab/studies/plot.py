@@ -208,8 +208,7 @@ def _differences(places: Sequence[Path], options: PlotOptions) -> Chart:
     if len(places) != 1:
         raise UsageError(f"--show {DIFFERENCES} is of one result file; got {len(places)}; put them together with merge")
     (place,) = places
-    file = place / "results.parquet" if place.is_dir() else place
     against = "chain" if options.against is None else options.against
     cost = () if options.cost is None else (str(options.cost),)
-    asked = CompareOptions(file, options.policies, against=against, cost=cost)
+    asked = CompareOptions(place, options.policies, against=against, cost=cost)
     return difference_chart(compare.run(asked).of_measure)

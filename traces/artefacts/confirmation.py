@@ -12,7 +12,8 @@ FORMAT = "simlab-confirmation"
 FORMAT_VERSION = 1
 """The format of summaries that this simlab writes, and the newest that it reads."""
 
-SUMMARY = "confirm.json"
+SUMMARY, RESULTS = "confirm.json", "results.parquet"
+"""In the folder of a confirmation: its summary, and its result rows."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Scalar]
@@ -91,6 +92,11 @@ def read_confirmation(place: str | Path) -> Confirmation:
     )
     check_digest(fields)
     return summary
+
+
+def results_of(place: str | Path) -> Path:
+    """The result file in the folder of a confirmation; any other path is that of a result file itself."""
+    return Path(place) / RESULTS if (Path(place) / SUMMARY).is_file() else Path(place)
 
 
 def _text_or_none(fields: JsonFields, key: str) -> str | None:

@@ -148,7 +148,8 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
         TraceError: as `read_results`, but for lacking texts.
     """
     if not Path(path).is_file():
-        raise TraceError(f"expected a result file at {path}; there is none. `simlab replay --out FILE` writes one.")
+        found = "it is a folder" if Path(path).is_dir() else "there is none"
+        raise TraceError(f"expected a result file at {path}; {found}. `simlab replay --out FILE` writes one.")
     try:
         rows, facts = read_table(Path(path), results_schema(), ADDED)
         sequences = _sequence_counts(facts)

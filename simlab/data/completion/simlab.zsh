@@ -281,7 +281,7 @@ _shtab_simlab_inspect_options=(
   "--schema[print the JSON Schema of a trace\'s manifest, of cost files or of choices]:schema:(manifest cost optimum)"
   "--sign[vouch for a file of simlab\'s that you edited\: it is checked, and gets the digest of what it says now]"
   "--json[print JSON]"
-  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of what comes with simlab:"
+  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, a folder of \`simlab confirm\`, or results (\*.parquet)\; or the name of what comes with simlab:"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -20,11 +20,12 @@ from simlab.real_runner.targets.hub_files import repository_of
 from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.request import ConfirmRequest
-from simlab.studies.confirm.run import RESULTS, SUMMARY, run_confirmation
+from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
 from simlab.studies.inputs.prices import cost_table_of, no_prices
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.record import record
+from simlab.traces.artefacts.confirmation import RESULTS, SUMMARY
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.format.alone import writing_alone

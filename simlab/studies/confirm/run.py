@@ -45,6 +45,7 @@ from simlab.studies.replay.batch import policies_at
 from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading
+from simlab.traces.artefacts.confirmation import RESULTS, SUMMARY
 from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.format.documents import JsonFields, with_digest
 from simlab.traces.format.files import write_beside
@@ -291,9 +292,6 @@ def _too_small(most: int, priced: int) -> str:
         f"{priced:,}; measure more with `simlab profile --node-counts ...`, and give the file with --cost."
     )
 
-
-RESULTS, SUMMARY = "results.parquet", "confirm.json"
-"""The files beside the log."""
 
 _TOO_FEW = (
     "{reprice} was not written: no number of drafted tokens had "

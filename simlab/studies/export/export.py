@@ -47,6 +47,7 @@ from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.testing.random_texts import random_text_for
+from simlab.traces.artefacts.confirmation import results_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_text, sampled_text
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
@@ -484,7 +485,7 @@ def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[Ex
 
 def _read(path: Path) -> Results | Optimum:
     """Result rows, or a choice of optimize: JSON."""
-    return read_optimum(path) if path.suffix == ".json" else read_results(path)
+    return read_optimum(path) if path.suffix == ".json" else read_results(results_of(path))
 
 
 def _texts(trace: Trace, options: ExportOptions) -> ExportedTexts:

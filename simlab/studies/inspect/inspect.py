@@ -25,6 +25,8 @@ from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
+from simlab.traces.artefacts.confirmation import FORMAT as CONFIRMATION_FORMAT
+from simlab.traces.artefacts.confirmation import SUMMARY, read_confirmation
 from simlab.traces.artefacts.kinds import SCHEMAS, find_file, format_of, looks_like_results, packaged_files, read_schema
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
@@ -154,7 +156,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 KINDS = (
     "a trace (folder or address), a drafter checkpoint (folder, *.safetensors or Hub id), a cost file, a fitted table, "
-    "the counts of a 3-gram, a choice of `simlab optimize`, or results (*.parquet)"
+    "the counts of a 3-gram, a choice of `simlab optimize`, a folder of `simlab confirm`, or results (*.parquet)"
 )
 _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
 _UNPRICED = "No speeds: these rows were replayed without a latency profile."
@@ -190,8 +192,8 @@ A trace is read whole and checked whole: every file, every invariant and every i
 For a drafter checkpoint it says what it is, what it reads of its target, whether it will run
 (docs/reference/checkpoints.md), and lists settings and tensors; for a cost file the latency of each stage; for
 a fitted table (calibration, ranks) and the counts of a 3-gram what they were made from and their
-first values; for a choice of `simlab optimize` the verdict and the finalists; for a result file
-the summaries. What comes with simlab may be named without its path.
+first values; for a choice of `simlab optimize` the verdict and the finalists; for the folder of a
+confirmation its verdict; for a result file the summaries. What comes with simlab may be named without its path.
 
   simlab inspect runs/dev
   simlab inspect z-lab/Qwen3-8B-DFlash-b16
@@ -233,7 +235,7 @@ def inspect(options: InspectOptions) -> Inspection:
 
         return sign(str(options.path), options.progress)
     path = str(options.path)
-    place = Path(path) if "://" in path else find_file(path)
+    place = Path(path) if "://" in path else _found(path)
     if path in PACKAGED_TRACES and not place.exists():
         place = packaged_trace(path)
         path = str(place)
@@ -249,6 +251,12 @@ def inspect(options: InspectOptions) -> Inspection:
         names = [*packaged_files(), *PACKAGED_TRACES, *packaged]
         raise UsageError(f"there is nothing at {path}{named_or_listed(path, names, f'expected {KINDS}')}")
     return _checkpoint(fetched)
+
+
+def _found(path: str) -> Path:
+    """What is named; of the folder of a confirmation its summary."""
+    place = find_file(path)
+    return place / SUMMARY if (place / SUMMARY).is_file() else place
 
 
 def _checkpoint(place: Path) -> Inspection:
@@ -269,6 +277,8 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
         return ngram_json(place, ngram), ngram_text(place, ngram)
     if named == OPTIMUM_FORMAT:
         return _optimum(place)
+    if named == CONFIRMATION_FORMAT:
+        return _confirmation(place)
     if named == RESULTS_FORMAT or (named is None and looks_like_results(place)):
         return _results(place)
     raise UsageError(f"{place} is a file of another kind; expected {KINDS}")
@@ -415,6 +425,12 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
     parts.append(optimism_text(found))
     value: dict[str, object] = {"kind": "optimum", "path": str(place)}
     return value | found.to_json(), "\n\n".join(parts)
+
+
+def _confirmation(place: Path) -> tuple[dict[str, object], str]:
+    found = read_confirmation(place)
+    parts = [f"confirmation {place}\n{found.heading}", found.verdict, found.prediction]
+    return {"kind": "confirmation", "path": str(place), **asdict(found)}, "\n\n".join(filter(None, parts))
 
 
 def _results(place: Path) -> tuple[dict[str, object], str]:

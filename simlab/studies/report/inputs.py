@@ -21,7 +21,7 @@ from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
-from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
+from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation, results_of
 from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.frames import SequenceRecord
@@ -138,7 +138,7 @@ def inputs_of_results(
     places: Sequence[Path], trace: TraceSource | None, draft_name: str | None, cost: Path | None
 ) -> ReportInputs:
     """Rows of result files, and of folders of confirm with their summaries."""
-    files = [path / "results.parquet" if path.is_dir() else path for path in places]
+    files = [results_of(path) for path in places]
     rows = joined_results([read_results(path) for path in files])
     if rows.is_empty():
         raise UsageError(f"{', '.join(map(str, files))}: there are no rows")

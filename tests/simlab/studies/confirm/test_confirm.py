@@ -85,6 +85,21 @@ def test_a_policy_may_be_an_object(made: Made, prices: CostFile, tmp_path: Path)
     assert list(measured.y) == [one.policy for one in found.policies if one.measured is not None]
 
 
+def test_the_folder_is_taken_for_its_rows_and_its_summary(made: Made, tmp_path: Path) -> None:
+    folder = tmp_path / "confirmed"
+    found = confirmed(made, folder, "chain")
+    assert found.verdict in simlab.inspect(str(folder)).text()
+    summary = simlab.inspect(str(folder / "confirm.json")).to_json()
+    assert (summary["kind"], len(summary["rows"])) == ("confirmation", len(found.policies))  # type: ignore[arg-type]
+    compared = [
+        simlab.compare(place, ["chain", POLICY], kind="measured").text().partition("no winner")[2]
+        for place in (folder, folder / "results.parquet")
+    ]
+    assert compared[0] == compared[1]
+    tables = [simlab.export("markdown", results=place).text for place in (str(folder), str(folder / "results.parquet"))]
+    assert tables[0] == tables[1]
+
+
 def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
     """The sentence of a refusal before which nothing was run."""
     said = refused(confirmed, made, out, *policies, **more)
