@@ -222,6 +222,8 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
             f"{path} is a benchmark without counts of speculative decoding: the server drafted nothing, or its metrics "
             "could not be read; serve with a drafter"
         )
+    if str(value.get("format")).startswith("simlab-"):
+        raise EngineError(f"{path} is of simlab's own already; `simlab inspect` shows it, and --cost takes a cost file")
     raise EngineError(
         f"{path} is of no kind that is known; expected Prometheus text, a log of vLLM, the JSON of `vllm bench serve "
         "--save-result`, the JSON lines of SGLang's bench_serving, or AIPerf's profile_export.jsonl"

@@ -82,13 +82,30 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 parser.error("an option followed by `=--` has no value")
             if word not in parser._option_string_actions:
-                new = renamed_option(parser.prog, word)
-                parser.error(f"there is no option `{word}`{new or did_you_mean(word, parser._option_string_actions)}")
+                hint = renamed_option(parser.prog, word) or parser._setting(word) or parser._near_option(word)
+                parser.error(f"there is no option `{word}`{hint}")
         options, unexpected = self.parse_known_args(typed, argparse.Namespace(typed=tuple(typed)))
         if unexpected:
             what = "option" if unexpected[0].startswith("-") else "argument"
             parser.error(f"the {what} `{unexpected[0]}` is not expected here{parser._with_option()}")
         return options
+
+    def _setting(self, word: str) -> str:
+        """The end of a sentence about an option that is a setting of policies; else empty."""
+        if "-p" not in self._option_string_actions:
+            return ""
+        # Only who has mistyped waits for all policies to be loaded.
+        from simlab.policies import POLICIES  # noqa: PLC0415
+
+        name = word.removeprefix("--").replace("-", "_")
+        names = sorted(POLICIES, key=lambda one: one != "ddtree")
+        owner = next((one for one in names if name in getattr(POLICIES[one], "__dataclass_fields__", ())), None)
+        return f"; settings stand behind a policy's name, such as -p {owner}:{name}=..." if owner else ""
+
+    def _near_option(self, word: str) -> str:
+        """The option that was probably meant, found without the dashes that all have."""
+        names = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
+        return did_you_mean(word.removeprefix("--"), names).replace("`", "`--", 1)
 
     def _parser_of(self, typed: Sequence[str]) -> "tuple[Parser, Sequence[str]]":
         """The parser of the command that was typed, and what stands behind it."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from simlab.errors import TraceError, UsageError, enumerated
 from simlab.traces.format.documents import JsonFields, first_difference
+from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.tables import read_table, table_facts, write_table
 from simlab.traces.results.checks import find_missing_rows, find_row_problem
 from simlab.traces.results.rows import ADDED, Results, checked_results, results_schema
@@ -148,7 +149,7 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
         TraceError: as `read_results`, but for lacking texts.
     """
     if not Path(path).is_file():
-        found = "it is a folder" if Path(path).is_dir() else "there is none"
+        found = "that is a trace (--trace takes it)" if (Path(path) / MANIFEST).is_file() else "there is none"
         raise TraceError(f"expected a result file at {path}; {found}. `simlab replay --out FILE` writes one.")
     try:
         rows, facts = read_table(Path(path), results_schema(), ADDED)

@@ -193,6 +193,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
         ("", "is empty"),
         ("{", "no JSON"),
         ('{"a": 1}', "of no kind that is known"),
+        ('{"format": "simlab-cost"}', "of simlab's own already"),
         ('{"completed": 3, "output_throughput": 1.0}', "without counts of speculative decoding"),
         ('{"completed": 3, "accept_length": null}', "accept_length null: the server drafted nothing"),
         ('{"spec_decode_num_drafts": -1}', "whole number from 0"),

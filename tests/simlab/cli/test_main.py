@@ -81,6 +81,7 @@ def test_help_is_one_screen_and_the_whole_help_has_every_option(words: list[str]
         (["--verison"], "did you mean `--version`? See `simlab --help`"),
         (["replay", "--polcy", "chain"], "did you mean `--policy`? See `simlab replay --help`"),
         (["replay", "--limit=3", "--cots=a"], "there is no option `--cots`; did you mean `--cost`?"),
+        (["replay", "-p", "ddtree", "--budget", "16"], "stand behind a policy's name, such as -p ddtree:budget=..."),
         (["train", "dflsh"], "there is no kind `dflsh`; did you mean `dflash`? See `simlab train --help`"),
         (["train", "ranks", "--trcae", "x"], "did you mean `--trace`? See `simlab train ranks --help`"),
         (
