@@ -276,6 +276,9 @@ def test_a_row_that_does_not_fit_is_refused(wrong: dict[str, object]) -> None:
 def test_files_that_are_no_results(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="there is none"):
         read_results(tmp_path / "none.parquet")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(TraceError, match="that is a trace"):
+        read_results(tmp_path)
     (tmp_path / "text.parquet").write_text("hello")
     with pytest.raises(TraceError, match="is not a result file"):
         read_results(tmp_path / "text.parquet")
