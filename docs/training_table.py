@@ -1,8 +1,10 @@
 """What each packaged network was trained on, out of the cards beside the weights, as a table of Markdown."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 CARDS = Path(__file__).resolve().parents[1] / "real_runner" / "data"
 
@@ -15,6 +17,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def training() -> str:
     """What each packaged network was trained on, and its last steps, out of the cards beside the weights."""
+    figures = ["measure", "earlier", "at the end", "change in 1,000 draws there"]
+    return table(["", "own parameters", "texts", "tokens", "texts drawn", *figures], training_rows())
+
+
+def training_rows() -> list[list[str]]:
+    """The rows of that table."""
     rows = []
     for folder in sorted(CARDS.iterdir()):
         card = (folder / "README.md").read_text(encoding="utf-8")
@@ -24,8 +32,14 @@ def training() -> str:
         if own and text and seen:
             drawn = int(seen[1].replace(",", ""))
             rows.append([f"`{folder.name}`", own[1], text[1], text[2], seen[1], *_last_steps(card, drawn)])
-    figures = ["measure", "earlier", "at the end", "change in 1,000 draws there"]
-    return table(["", "own parameters", "texts", "tokens", "texts drawn", *figures], rows)
+    return rows
+
+
+def longer_trained() -> Mapping[str, Any]:
+    """An EAGLE-3 head of as many draws as DFlash's drafter, on the prompts that the field reports; measured apart."""
+    path = CARDS.parents[1] / "docs" / "measurements" / "eagle3_draws.json"
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _last_steps(card: str, drawn: int) -> list[str]:

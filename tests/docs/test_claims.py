@@ -127,6 +127,16 @@ def test_a_claim_needs_the_verdict_of_its_correction(field: ModuleType) -> None:
     assert "sequoia" not in _claim(field, FIELD, "At equal drafted tokens")
 
 
+def test_a_longer_trained_head_stands_beside_the_packaged_one(field: ModuleType) -> None:
+    said = _claim(field, FIELD, "Training decides")
+    for row in field.longer_trained()["rows"]:
+        assert f"with {row['size']} {100 * row['gain_tokens']:.1f} [" in said
+    planted = _changed("eagle3", "32", gain_tokens=0.123, gain_tokens_low=0.1, gain_tokens_high=0.2)
+    assert "(12.3 [10.0, 20.0])" in _claim(field, planted, "Training decides")
+    without = FIELD | {"rows": [row for row in FIELD["rows"] if row["system"] != "eagle3"]}
+    assert "Training decides" not in field.short(without)
+
+
 def test_sizes_that_nobody_timed_are_marked_and_not_claimed(field: ModuleType) -> None:
     values: dict[str, Any] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6, "predicted_speedup": 9}
     own = FIELD["models"]["dtype"]
