@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -432,14 +431,8 @@ def example_cost_files() -> list[Path]:
 
 def packaged_for(target: ModelInfo, drafter: ModelInfo, block_size: int) -> dict[str, CostFile]:
     """The shipped cost files of these models and this block, by name."""
-    files = _read_once(tuple(packaged_cost_files()))
+    files = {path.stem: read_cost_file(path) for path in packaged_cost_files()}
     return {name: file for name, file in files.items() if file.fits(target, drafter, block_size)}
-
-
-@cache
-def _read_once(paths: tuple[Path, ...]) -> Mapping[str, CostFile]:
-    """Files that come with simlab, by name; they do not change while it runs."""
-    return {path.stem: read_cost_file(path) for path in paths}
 
 
 def find_packaged(
