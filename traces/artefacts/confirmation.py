@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from simlab.errors import TraceError
 from simlab.traces.format.documents import DocumentKind, JsonFields, check_digest, read_document, value_of
+from simlab.traces.format.files import MANIFEST
 
 FORMAT = "simlab-confirmation"
 FORMAT_VERSION = 1
@@ -94,9 +95,14 @@ def read_confirmation(place: str | Path) -> Confirmation:
     return summary
 
 
+def is_confirmation(place: str | Path) -> bool:
+    """Whether a folder is what ``simlab confirm`` wrote; a trace beside whose files it was written is a trace."""
+    return (Path(place) / SUMMARY).is_file() and not (Path(place) / MANIFEST).exists()
+
+
 def results_of(place: str | Path) -> Path:
-    """The result file in the folder of a confirmation; any other path is that of a result file itself."""
-    return Path(place) / RESULTS if (Path(place) / SUMMARY).is_file() else Path(place)
+    """The result file in the folder of a confirmation; any other path as it is, taken for that of a result file."""
+    return Path(place) / RESULTS if is_confirmation(place) else Path(place)
 
 
 def _text_or_none(fields: JsonFields, key: str) -> str | None:

@@ -26,7 +26,7 @@ from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
 from simlab.traces.artefacts.confirmation import FORMAT as CONFIRMATION_FORMAT
-from simlab.traces.artefacts.confirmation import SUMMARY, read_confirmation
+from simlab.traces.artefacts.confirmation import SUMMARY, is_confirmation, read_confirmation
 from simlab.traces.artefacts.kinds import SCHEMAS, find_file, format_of, looks_like_results, packaged_files, read_schema
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
@@ -256,7 +256,7 @@ def inspect(options: InspectOptions) -> Inspection:
 def _found(path: str) -> Path:
     """What is named; of the folder of a confirmation its summary."""
     place = find_file(path)
-    return place / SUMMARY if (place / SUMMARY).is_file() else place
+    return place / SUMMARY if is_confirmation(place) else place
 
 
 def _checkpoint(place: Path) -> Inspection:

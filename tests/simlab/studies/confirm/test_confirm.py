@@ -98,6 +98,9 @@ def test_the_folder_is_taken_for_its_rows_and_its_summary(made: Made, tmp_path: 
     assert compared[0] == compared[1]
     tables = [simlab.export("markdown", results=place).text for place in (str(folder), str(folder / "results.parquet"))]
     assert tables[0] == tables[1]
+    shutil.copytree(made.trace.place, tmp_path / "trace")
+    shutil.copy(folder / "confirm.json", tmp_path / "trace")
+    assert simlab.inspect(str(tmp_path / "trace")).to_json()["kind"] == "trace"
 
 
 def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
