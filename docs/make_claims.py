@@ -139,7 +139,6 @@ _DIFFERENCES = {
     "packaged": (1, 2),
     "extension": (1, 2, 3),
     "d2sd": (4, 6),
-    "eagle3": (2, 4),
 }
 """Columns of differences over another policy, by table."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training_table import longer_trained, table, training, training_rows
+from training_table import shorter_trained, table, training, training_rows
 
 from simlab.studies.field.rows import UNTIMED
 from simlab.studies.field.rows import with_ends as field_figure
@@ -362,21 +362,20 @@ def _tokens_claim(field: Field) -> str:
     return f"**At equal drafted tokens** systems that add more tokens a round than DDTree, %: {'. And '.join(parts)}."
 
 
-def _training_claim(field: Field, longer: Mapping[str, Any]) -> str:
-    """What more training does to one system, beside its row; nothing where it is not in the field."""
+def _training_claim(field: Field, shorter: Mapping[str, Any]) -> str:
+    """What more training did to one system, beside its row; nothing where it is not in the field."""
     parts = []
-    for row in longer["rows"]:
+    for row in shorter["rows"]:
         packaged = by_system(rows_of(field, row["size"])).get("eagle3")
         if packaged is not None:
-            parts.append(f"with {row['size']} {difference(row, 'gain_tokens')} ({difference(packaged, 'gain_tokens')})")
+            parts.append(f"with {row['size']} {difference(packaged, 'gain_tokens')} ({difference(row, 'gain_tokens')})")
     if not parts:
         return ""
-    (seen,) = (cells[4] for cells in training_rows() if cells[0] == "`eagle3-smollm2-135m`")
+    (cells,) = (cells for cells in training_rows() if cells[0] == "`eagle3-smollm2-135m`")
     return (
-        f"**Training decides a row.** The packaged EAGLE-3 head drew {seen} texts. One of {longer['drawn']:,} draws of "
-        f"{longer['texts']:,} texts, as many draws as DFlash's drafter had, is not packaged yet: nothing else on this "
-        "page knows it. Its trees over DDTree's of as many drafted tokens, tokens a round, % (in brackets those of the "
-        f"packaged head): {', '.join(parts)}."
+        f"**Training decides a row.** The packaged EAGLE-3 head drew {cells[4]} texts, of {cells[2]} different ones. Its "
+        "trees over DDTree's of as many drafted tokens, tokens a round, % (in brackets those of the head packaged "
+        f"before it, of {shorter['drawn']:,} draws and {shorter['texts']:,} texts): {', '.join(parts)}."
     )
 
 
@@ -459,7 +458,7 @@ def short(field: Field) -> str:
     """All claims of the page."""
     named = [prices for prices in all_prices(field) if prices not in field["models"]["timed"][1:]]
     seconds = [_seconds_claim(field, prices) for prices in named]
-    trained = _training_claim(field, longer_trained())
+    trained = _training_claim(field, shorter_trained())
     claims = (_tokens_claim(field), trained, *seconds, _together_claim(field), _measured_claim(field))
     return "\n".join(f"* {claim}" for claim in claims if claim)
 

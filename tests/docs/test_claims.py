@@ -127,12 +127,12 @@ def test_a_claim_needs_the_verdict_of_its_correction(field: ModuleType) -> None:
     assert "sequoia" not in _claim(field, FIELD, "At equal drafted tokens")
 
 
-def test_a_longer_trained_head_stands_beside_the_packaged_one(field: ModuleType) -> None:
+def test_a_head_of_fewer_draws_stands_beside_the_packaged_one(field: ModuleType) -> None:
     said = _claim(field, FIELD, "Training decides")
-    for row in field.longer_trained()["rows"]:
-        assert f"with {row['size']} {100 * row['gain_tokens']:.1f} [" in said
+    for row in field.shorter_trained()["rows"]:
+        assert f"(\u2212{-100 * row['gain_tokens']:.1f} [" in said
     planted = _changed("eagle3", "32", gain_tokens=0.123, gain_tokens_low=0.1, gain_tokens_high=0.2)
-    assert "(12.3 [10.0, 20.0])" in _claim(field, planted, "Training decides")
+    assert "with 32 12.3 [10.0, 20.0] (" in _claim(field, planted, "Training decides")
     without = FIELD | {"rows": [row for row in FIELD["rows"] if row["system"] != "eagle3"]}
     assert "Training decides" not in field.short(without)
 
@@ -197,7 +197,7 @@ def test_pictures_show_what_the_file_has(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_was_trained_is_what_the_cards_say(field: ModuleType) -> None:
     rows = field.training()
-    assert "| `eagle3-smollm2-135m` | 9,808,128 | 1,940 | 367,170 | 8,000 |" in rows
+    assert "| `eagle3-smollm2-135m` | 9,808,128 | 2,940 | 590,537 | 40,000 |" in rows
     assert "| `dflash-smollm2-135m` | 8,740,480 | 6,079 | 1,213,198 | 40,000 |" in rows
 
 
