@@ -373,8 +373,8 @@ def _training_claim(field: Field, shorter: Mapping[str, Any]) -> str:
         return ""
     (cells,) = (cells for cells in training_rows() if cells[0] == "`eagle3-smollm2-135m`")
     return (
-        f"**Training decides a row.** The packaged EAGLE-3 head drew {cells[4]} texts, of {cells[2]} different ones. Its "
-        "trees over DDTree's of as many drafted tokens, tokens a round, % (in brackets those of the head packaged "
+        f"**Training decides a row.** The packaged EAGLE-3 head drew {cells[4]} texts, of {cells[2]} different ones. "
+        "Its trees over DDTree's of as many drafted tokens, tokens a round, % (in brackets those of the head packaged "
         f"before it, of {shorter['drawn']:,} draws and {shorter['texts']:,} texts): {', '.join(parts)}."
     )
 
@@ -456,8 +456,7 @@ def _within(found: Sequence[float]) -> str:
 
 def short(field: Field) -> str:
     """All claims of the page."""
-    named = [prices for prices in all_prices(field) if prices not in field["models"]["timed"][1:]]
-    seconds = [_seconds_claim(field, prices) for prices in named]
+    seconds = [_seconds_claim(field, prices) for prices in all_prices(field)]
     trained = _training_claim(field, shorter_trained())
     claims = (_tokens_claim(field), trained, *seconds, _together_claim(field), _measured_claim(field))
     return "\n".join(f"* {claim}" for claim in claims if claim)

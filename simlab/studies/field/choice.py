@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.errors import CostError, PolicyError
+from simlab.errors import CostError, MissingChannelError, PolicyError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.sequence_replay import check_needs
 from simlab.studies.field.rows import Entry
 from simlab.studies.field.systems import CLOSE, FASTEST, NODES, PUBLISHED, SYSTEMS, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
@@ -75,6 +76,10 @@ class PricedDrafts:
         names = [need.name for need in point.policy.needs.channels if need.name in self.prices.unpriced]
         if priced and names:
             return f"these prices have none of the channel {names[0]}"
+        try:
+            check_needs(point.policy, replace(self.trace.holds(self.drafter), place="DIR"))
+        except MissingChannelError as error:
+            return str(error)
         return self._without_path(self.prices.why_unpriced(point.policy)) if priced else ""
 
     def _without_path(self, sentence: str) -> str:

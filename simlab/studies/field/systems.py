@@ -151,11 +151,27 @@ SYSTEMS: tuple[System, ...] = (
             "tree:budget=4/6/8/12/16/24/32,edges=transitions,channel=treeflash,ngram_weight=0/0.1/0.2",
             "tree:budget=8/16/24/32,edges=transitions,channel=treeflash,previous=16,top_k=16,ngram_weight=0/0.2",
             "tree:budget=8/16/24/32,edges=pool,channel=taps,pool_beam=48",
+            "tree:budget=4/6/8/12/16/24/32,edges=pool,channel=eagle3,pool_beam=10",
+            "eagle3:budget=4/6/8/12,steps=1/2/3",
             "tree:budget=64,ngram_weight=0.2,rule=price/ratio,renormalised=true",
             "tree:budget=64,edges=calibrated,rule=price/ratio/survival",
             "tree:budget=64,edges=transitions,channel=treeflash,rule=price/ratio",
             "tree:budget=8/12/16,order=gap/boundaries",
             *(f'router:routes="presto:budget={nodes}|ar",cuts=0.5/1/1.5/2/2.5/3/4' for nodes in (6, 8, 12, 16)),
+            *(
+                f'router:routes="presto:budget={nodes}|eagle3:budget={head}",cuts=0.25/0.5/1/1.5/2/3/4'
+                for nodes in (6, 8, 12)
+                for head in ("4,steps=1", "8,steps=2")
+            ),
+            *(
+                f'router:routes="presto:budget={nodes}|eagle3:budget={head}|ar",cuts="0.5|2"/"0.5|3"/"1|3"/"1|4"'
+                for nodes in (6, 12)
+                for head in ("4,steps=1", "8,steps=2")
+            ),
+            *(
+                f'router:routes="eagle3:budget={head}|ar",cuts=0.5/1/1.5/2/3/4'
+                for head in ("4,steps=1", "8,steps=2", "12,steps=2")
+            ),
             'router:routes="presto:budget=6|presto:budget=12|ar",cuts="0.25|2"/"0.5|2"/"0.5|3"/"1|3"',
             'router:routes="presto:budget=16|presto:budget=6|ar",cuts="0.25|2"/"0.5|2"/"0.5|3"/"1|3"',
         ),

@@ -18,6 +18,7 @@ from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.cost import PACKAGED
+from simlab.traces.reader import EVERY_CHANNEL, open_trace
 
 SYSTEMS = (
     System("chain", "dflash", ("chain:length=1/3/5",), published="chain"),
@@ -154,6 +155,16 @@ def test_a_reason_names_no_folder_of_this_machine(costs: dict[str, Path]) -> Non
     _, why = drafts.points(["caddtree:budget=513"])
     assert "smollm2-135m-epyc-bfloat16 ends at 512" in why
     assert str(costs[HERE].parent) not in why
+
+
+def test_what_a_recording_does_not_determine_is_no_setting(costs: dict[str, Path]) -> None:
+    trace = open_trace(EVERY_CHANNEL)
+    drafts = PricedDrafts(trace, "dflash", costs[HERE])
+    typed = [f"tree:budget=8,edges=pool,channel=eagle3,pool_beam={beam}" for beam in (10, 24)]
+    points, why = drafts.points(typed, priced=False)
+    assert [point.label for point in points] == typed[:1]
+    assert "wants beam 24 exactly, where 10 was recorded" in why
+    assert str(trace.path) not in why
 
 
 @pytest.mark.parametrize(
