@@ -50,7 +50,7 @@ def test_only_what_runs_is_mutated() -> None:
         ("simlab/tree.py", "tests/simlab/test_tree.py"),
         ("policies/orders/beam.py", "tests/policies/orders/test_beam.py"),
         ("simlab/studies/fit_tables.py", "tests/simlab/studies/test_fit_tables.py"),
-        ("analysis/statistics/significance.py", "tests/analysis/statistics/test_intervals.py"),
+        ("analysis/statistics/slices.py", "tests/analysis/compare/test_comparisons.py"),
     ],
 )
 def test_the_nearest_tests_are_asked_first(module: str, first: str) -> None:
