@@ -1,7 +1,8 @@
 """Files that others released: which files, at which commit, with which digests; their figures beside ours.
 
-A release is some files of a public repository at one commit; none of them comes with simlab. A figure of theirs is
-quoted with its file, the digest of that file, and where in it the figure stands.
+A release is some files of a public repository at one commit; none of them comes with simlab. Each is checked by its
+digest before it is read, so what it holds is known: a study prints figures, and what follows from them stands on its
+page. A figure of theirs is quoted with its file, the digest of that file, and where in it the figure stands.
 """
 
 import csv
@@ -9,7 +10,7 @@ import hashlib
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
@@ -22,7 +23,7 @@ from tqdm import tqdm
 
 from simlab.analysis.statistics.intervals import finite
 from simlab.analysis.table.estimates import Estimate
-from simlab.analysis.table.text import aligned, is_known, within_width
+from simlab.analysis.table.text import aligned, is_known
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.traces.fetching.store import fetched_ahead
@@ -153,29 +154,19 @@ class ReleasedFiles:
 
     def text(self, name: str) -> str:
         """A whole file as text; its encoding is UTF-8."""
-        try:
-            return file_text(self.path(name))
-        except UnicodeDecodeError as error:
-            raise SimlabError(f"{name} is no text in UTF-8 ({error.reason}); expected that") from error
+        return file_text(self.path(name))
 
-    def value(self, name: str) -> object:
-        """The value of a JSON file."""
-        return _parsed(self.text(name), name)
+    def value(self, name: str) -> Row:
+        """The object of a JSON file."""
+        return _object(self.text(name))
 
-    def objects(self, name: str) -> Iterator[Row]:
+    def objects(self, name: str) -> list[Row]:
         """The objects of a file of JSON lines."""
-        for number, line in enumerate(self.text(name).rstrip("\n").split("\n"), 1):
-            value = _parsed(line, f"{name}, line {number}")
-            if not isinstance(value, dict):
-                raise SimlabError(f"{name}, line {number}: expected a JSON object; got {type(value).__name__}")
-            yield value
+        return [_object(line) for line in self.text(name).rstrip("\n").split("\n")]
 
     def frame(self, name: str, schema: Schema) -> pl.DataFrame:
         """The objects of a file of JSON lines as a table with these columns; null where a line has none."""
-        try:
-            return pl.DataFrame(list(self.objects(name)), schema=dict(schema))
-        except (pl.exceptions.PolarsError, TypeError) as error:
-            raise SimlabError(f"{name} is not in the form that was released: {error}") from error
+        return pl.DataFrame(self.objects(name), schema=dict(schema))
 
     def rows(self, name: str) -> list[dict[str, str]]:
         """The rows of a CSV file with a heading."""
@@ -183,14 +174,9 @@ class ReleasedFiles:
 
     def quoted_cell(self, name: str, column: str, **row: str) -> Quoted:
         """A number in the only row of a CSV file that has these values."""
-        matching = [one for one in self.rows(name) if all(one.get(key) == value for key, value in row.items())]
+        (matching,) = [one for one in self.rows(name) if all(one[key] == value for key, value in row.items())]
         where = ", ".join(f"{key} {value}" for key, value in row.items())
-        if len(matching) != 1:
-            raise SimlabError(f"{name} has {len(matching)} rows with {where}; expected one")
-        try:
-            return self.quoted(name, float(matching[0][column]), f"{column} of {where}")
-        except (KeyError, ValueError) as error:
-            raise SimlabError(f"{name} has no number as {column} of {where}; expected one") from error
+        return self.quoted(name, float(matching[column]), f"{column} of {where}")
 
     def quoted_pattern(self, name: str, pattern: str) -> Quoted:
         """The only number in a text file that a pattern finds.
@@ -200,11 +186,9 @@ class ReleasedFiles:
             pattern: a regular expression with one group, the number.
         """
         text = self.text(name)
-        matches = list(re.finditer(pattern, text, re.MULTILINE))
-        if len(matches) != 1:
-            raise SimlabError(f"{name} has {len(matches)} numbers that {pattern!r} finds; expected one")
-        line = text.count("\n", 0, matches[0].start(1)) + 1
-        return self.quoted(name, float(matches[0][1].replace(",", "")), f"line {line}")
+        (match,) = re.finditer(pattern, text, re.MULTILINE)
+        line = text.count("\n", 0, match.start(1)) + 1
+        return self.quoted(name, float(match[1].replace(",", "")), f"line {line}")
 
     def quoted(self, name: str, value: float, where: str) -> Quoted:
         """A figure that was read from a file."""
@@ -239,11 +223,10 @@ class ReleasedFiles:
             raise self.release.with_commands(refusal) from error
 
 
-def _parsed(text: str, what: str) -> object:
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        raise SimlabError(f"{what}: expected JSON; got something else ({error})") from error
+def _object(text: str) -> Row:
+    value = parse_json(text)
+    assert isinstance(value, dict)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,25 +325,23 @@ class Findings:
 
     Attributes:
         compared: their figures and ours.
-        follows: what follows, in a sentence or two.
         tables: further tables and sentences, as people read them.
         values: further values, as scripts and figures read them.
     """
 
     compared: Sequence[ComparedFigure]
-    follows: str
     tables: Sequence[str] = ()
     values: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> Row:
         """What ``--json`` prints of it."""
-        return {"figures": [figure.row() for figure in self.compared], "follows": self.follows, **self.values}
+        return {"figures": [figure.row() for figure in self.compared], **self.values}
 
     def text(self) -> str:
-        """The comparison, the further tables, what follows, and where their figures stand."""
+        """The comparison, the further tables, and where their figures stand."""
         sources = {figure.theirs.path: figure.theirs.sha256 for figure in self.compared if figure.theirs is not None}
         listed = [f"  {path} (sha256 {sha256[:12]})" for path, sha256 in sources.items()]
-        parts = [compared_text(self.compared), *self.tables, within_width(f"So: {self.follows}")]
+        parts = [compared_text(self.compared), *self.tables]
         return "\n\n".join([*parts, *(["\n".join(["Theirs were read from:", *listed])] if listed else [])])
 
 

@@ -111,4 +111,5 @@ def _of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Ro
     release = read_release(one.release)
     found = RELEASED[one.name](ReleasedFiles(release, options.data), options)
     values = {"commit": release.commit, "licence": release.licence, **found.to_json()}
-    return f"{one.title}\ntheirs   {release.source}\n\n{found.text()}", values
+    page = f"What follows from these figures: docs/explanation/published/{one.name}.md"
+    return f"{one.title}\ntheirs   {release.source}\n\n{found.text()}\n\n{page}", values

@@ -88,24 +88,6 @@ class WrongPrices:
             parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
         return "\n\n".join(parts)
 
-    def follows(self) -> str:
-        """What it comes to, in a sentence."""
-        slower, faster = (
-            " and ".join(
-                f"{abs(percent.value):.1f} % (prices {choice['by']}; {setting[:1].lower()}{setting[1:]})"
-                for choice in self.choices
-                for setting in [choice["setting"]]
-                if (percent := choice["percent"]) is not None and percent.side_of(0) == side
-            )
-            for side in (-1, 1)
-        )
-        if not slower and not faster:
-            return "In our replay no wrong price costs anything that these prompts show."
-        parts = [f"is {slower} slower"] if slower else []
-        parts += [f"is {faster} faster"] if faster else []
-        rest = "; other wrong prices cost nothing shown" if slower else "; no wrong price costs anything shown"
-        return f"In our replay a choice by wrong prices {' and '.join(parts)}{rest}."
-
     def values(self) -> Row:
         """What ``--json`` prints of it."""
         rows = []

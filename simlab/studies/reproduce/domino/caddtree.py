@@ -33,8 +33,6 @@ CADDTREE, DDTREE = "caddtree", "ddtree_tb16"
 LABELS = {DDTREE: "DDTree@16", CADDTREE: "CaDDTree"}
 
 _EQUAL = 1e-9
-_BOUND = 0.99
-"""A mean budget of at least so much of what is allowed: the bound decided, and not the costs."""
 
 _RATIOS = {
     "macro_length_ratio": ("mean", "one"),
@@ -95,7 +93,6 @@ def domino_caddtree(files: ReleasedFiles, options: ReproduceOptions) -> Findings
     rows = [_row(setting) for setting in settings]
     return Findings(
         [figure for setting in settings for figure in _printed(files, setting)],
-        f"{_lengths_follow(settings)} {_nodes_follow(settings)} {_ratios_follow(settings)}",
         [_text(rows), within_width(_LIMITS)],
         {"settings": [flat(row) for row in rows], "limits": _LIMITS},
     )
@@ -202,47 +199,3 @@ def _text(rows: Sequence[Row]) -> str:
     columns = [("acceptance length [95 %]", "{model} T={temperature}"), ("", "{label}")]
     columns += [("pooled", "{pooled}"), ("macro average", "{macro}")]
     return f"{ratios}\n{within_width(note)}\n\n{table('llr', columns, means)}"
-
-
-def _lengths_follow(settings: Sequence[_Setting]) -> str:
-    """In how many turns at temperature 0 the two have equal lengths."""
-    greedy = [setting for setting in settings if float(setting.temperature) == 0]
-    counted = " and ".join(f"{one.num_same} of {one.paired.height} turns ({one.model.name})" for one in greedy)
-    same, turns = sum(one.num_same for one in greedy), sum(one.paired.height for one in greedy)
-    first = f"at temperature 0 the two have equal acceptance lengths in {counted}"
-    if 2 * same >= turns:
-        return f"{first}; there nothing that costs could decide mattered."
-    return f"{first}; so in most turns they drafted other trees."
-
-
-def _nodes_follow(settings: Sequence[_Setting]) -> str:
-    """Whether the bound or the costs decided how many nodes CaDDTree drafted, where that was released."""
-    known = [setting for setting in settings if not (math.isnan(setting.nodes) or math.isnan(setting.allowed))]
-    if not known:
-        return "How many nodes CaDDTree chose was not released."
-    least, most = (end(one.nodes for one in known) for end in (min, max))
-    models = ", ".join(dict.fromkeys(one.model.name for one in known))
-    first = f"Of {known[0].allowed:.0f} nodes allowed it chose {least:.3f} to {most:.3f} on average ({models})"
-    num_bound = sum(one.nodes >= _BOUND * one.allowed for one in known)
-    if num_bound == len(known):
-        return f"{first}: it was DDTree with that budget, and the comparison says nothing of cost-awareness."
-    if not num_bound:
-        return f"{first}: costs made its trees smaller, so the comparison is one of cost-awareness."
-    return f"{first}: costs made its trees smaller in {len(known) - num_bound} of {len(known)} settings."
-
-
-def _ratios_follow(settings: Sequence[_Setting]) -> str:
-    """How many intervals exclude 1, of all ratios that have one."""
-    named = {
-        f"{name.removesuffix('_ratio')} {setting.name}": ratio
-        for setting in settings
-        for name, ratio in setting.ratios.items()
-    }
-    tested = {name: ratio for name, ratio in named.items() if ratio.interval.low < ratio.interval.high}
-    differing = [f"{name.replace('_', ' ')}: {ratio:3}" for name, ratio in tested.items() if ratio.side_of()]
-    if not differing:
-        return f"None of {len(tested)} intervals of ratios excludes 1."
-    return (
-        f"Of {len(tested)} intervals of ratios {len(differing)} exclude{'s' if len(differing) == 1 else ''} 1, as "
-        f"about {0.05 * len(tested):.0f} would by chance, without a correction: {'; '.join(differing)}."
-    )

@@ -11,7 +11,6 @@ import polars as pl
 
 from simlab.analysis.table.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import within_width
-from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, Schema, flat, table
@@ -74,13 +73,12 @@ def domino_lossless(files: ReleasedFiles, options: ReproduceOptions) -> Findings
     by_dataset = [_row(own) for part in first for own in part.partition_by("dataset", maintain_order=True)]
     return Findings(
         list(_ladder(files, texts)),
-        " ".join(filter(None, [_equal_follow(pairs), _cause_follow(pairs, chain), _repeated_follow(repeated)])),
         [_text(rows), _datasets_text(by_dataset), _repeated_text(repeated), within_width(_NEEDED)],
         {
             "sources": [_json_row(row) for row in rows],
             "datasets": [_json_row(row) for row in by_dataset],
             "repeated": repeated.to_dicts(),
-            "chain_over_tree": None if chain is None else chain.row("ratio"),
+            "chain_over_tree": chain.row("ratio"),
             "needed": _NEEDED,
             "curves": [
                 {
@@ -105,8 +103,6 @@ def _texts(files: ReleasedFiles, folder: str, names: list[str]) -> pl.DataFrame:
     for name in names:
         dataset = name.rpartition("/")[2].removesuffix("_T0.0.jsonl")
         rows = files.frame(name, _OF_TEXT)
-        if any(rows.null_count().row(0)) or rows["out_head"].list.eval(pl.element().is_null()).list.any().any():
-            raise SimlabError(f"{name} has no record of a text in a line: one of {', '.join(_OF_TEXT)} is missing")
         end = ids.list.eval((pl.element() == END_OF_TEXT).arg_max()).list.first()
         ends = ids.list.contains(END_OF_TEXT)
         parts[dataset] = rows.select(
@@ -218,12 +214,10 @@ def repeated_texts(texts: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=columns)
 
 
-def chain_over_tree(pairs: pl.DataFrame) -> Estimate | None:
-    """Texts of the chain with equal first tokens, over those of DominoTree, paired; None where no folder has both."""
+def chain_over_tree(pairs: pl.DataFrame) -> Estimate:
+    """Texts of the chain with equal first tokens, over those of DominoTree, paired, of the first folder with both."""
     chain, tree = (pairs.filter(pl.col("method") == method) for method in (CHAIN, TREE))
     folders = chain.join(tree, on="folder", how="semi", maintain_order="left")["folder"]
-    if folders.is_empty():
-        return None
     own, other = (frame.filter(pl.col("folder") == folders[0]) for frame in (chain, tree))
     return prompt_ratio(own.join(other, on=TURN, suffix="_tree"), head_equal=1, head_equal_tree=-1)
 
@@ -279,52 +273,3 @@ def _repeated_text(repeated: pl.DataFrame) -> str:
     rows = [row | {"folders": f"{_LABELS[row['first']]} and {_LABELS[row['second']]}"} for row in repeated.to_dicts()]
     columns = [("equal digests in two folders", "{folders}"), ("", "{method}"), ("", "{equal} of {turns}")]
     return table("llr", columns, rows)
-
-
-def _distinct(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The first folder of each model and method, so that a text that was decoded again counts once."""
-    models = pairs.with_columns(pl.col("folder").replace_strict(_MODELS).alias("model"))
-    return models.filter(pl.col("folder") == pl.col("folder").first().over("model", "method"))
-
-
-def _equal_follow(pairs: pl.DataFrame) -> str:
-    """How many texts of all methods equal autoregressive decoding's."""
-    own = _distinct(pairs)
-    turns, kinds = own.height, own.select(pl.struct("model", "method").n_unique()).item()
-    equal, surely, possibly = own.select(pl.sum("head_equal", "surely_equal", "possibly_equal")).row(0)
-    if surely == turns:
-        return f"all {turns} texts of {kinds} models and methods equal autoregressive decoding's."
-    whole = f"{surely} to {possibly} equal it as a whole" if possibly else "none equals it as a whole"
-    return (
-        f"of {turns} texts of {kinds} models and methods {equal} have the first {HEAD} tokens of autoregressive "
-        f"decoding's, and {whole}."
-    )
-
-
-def _cause_follow(pairs: pl.DataFrame, chain: Estimate | None) -> str:
-    """What the differences may come from."""
-    if (_distinct(pairs)["surely_equal"] == 1).all():
-        return ""
-    first = "In bfloat16 near-ties of the target alone give such differences"
-    last = "Which of the two each difference is cannot be known without the target's logits."
-    if chain is None:
-        return f"{first}, and so does a fault. {last}"
-    ratio = f"{chain} times as many texts with equal first tokens as DominoTree"
-    if not chain.side_of():
-        return (
-            f"{first}; the chain, which has no tree mask, diverges as often ({ratio}). Nothing here points to a fault, "
-            f"and nothing excludes one. {last}"
-        )
-    often = "less" if chain.side_of() > 0 else "more"
-    return f"{first}, but the chain, which has no tree mask, diverges {often} often ({ratio}). {last}"
-
-
-def _repeated_follow(repeated: pl.DataFrame) -> str:
-    """Whether the differences are chance from run to run; autoregressive texts are not counted."""
-    equal, turns = repeated.filter(pl.col("method") != AUTOREGRESSIVE).select(pl.sum("equal", "turns")).row(0)
-    if not turns:
-        return ""
-    said = f"{equal} of {turns} texts that were decoded again have the digest of the first time"
-    if equal == turns:
-        return f"It is not chance from run to run: {said}."
-    return f"{'Some' if equal else 'All'} of it may be chance from run to run: {said}."

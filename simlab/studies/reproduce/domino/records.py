@@ -7,14 +7,12 @@ A speedup is sound where both speeds were measured in one session. Of Qwen3-8B a
 ran without its autoregressive baseline, which was taken from an earlier session.
 """
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
 
-from simlab.analysis.statistics.intervals import finite
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.released import Quoted, ReleasedFiles, Row
 
@@ -144,8 +142,7 @@ def domino_turns(files: ReleasedFiles, model: Model, temperature: str, arm: str)
                 pl.col("acceptance_lengths").alias("lengths"),
             )
         )
-    what = f"{model.name} at {temperature}, {arm}"
-    found = _concatenated(parts, what).with_columns(
+    return pl.concat(parts).with_columns(
         lengths.list.len().cast(pl.Int64).alias("rounds"),
         lengths.list.sum().alias("committed"),
         lengths.list.eval((pl.element() == MOST_COMMITTED).cast(pl.Int64)).list.sum().alias("whole_block"),
@@ -153,12 +150,6 @@ def domino_turns(files: ReleasedFiles, model: Model, temperature: str, arm: str)
         (pl.col("tokens") / pl.col("seconds")).alias("tokens_per_s"),
         pl.lit(1).alias("one"),
     )
-    least, most = found.select(lengths.list.min().min().alias("least"), lengths.list.max().max().alias("most")).row(0)
-    if least is None or least < 1 or most > MOST_COMMITTED:
-        raise SimlabError(
-            f"{what}: a round commits {least} to {most} tokens; expected 1 to {MOST_COMMITTED}, with a block of {BLOCK}"
-        )
-    return found
 
 
 def program_turns(
@@ -189,7 +180,7 @@ def program_turns(
         for dataset, name in _by_dataset(files, f"{model.raw}/{program}/", f"_T{temperature}")
         if dataset in datasets
     ]
-    return _concatenated(parts, f"{model.name} at {temperature}, {program}")
+    return pl.concat(parts)
 
 
 def with_conversations(turns: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -227,8 +218,6 @@ def program_sums(
         dataset: f"{model.summaries[temperature]}/{dataset}_T{temperature}.pt.summary.json" for dataset in datasets
     }
     rows = [row for one, name in names.items() if name in files.release.files for row in _summary(files, name, one)]
-    if not rows:
-        raise SimlabError(f"the release has no sums of {model.name} at {temperature}")
     return pl.DataFrame(rows, schema_overrides={"nodes": pl.Float64, "nodes_allowed": pl.Float64})
 
 
@@ -241,11 +230,7 @@ def reuses_baseline(files: ReleasedFiles, model: Model, temperature: str) -> boo
     """Whether the reference program's autoregressive baseline at this temperature is of another session."""
     if not model.summaries:
         return False
-    name = f"{model.summaries[temperature]}/MANIFEST.json"
-    listed = files.value(name)
-    if not isinstance(listed, dict):
-        raise SimlabError(f"{name} is no JSON object")
-    return listed.get("skip_baseline") is True
+    return files.value(f"{model.summaries[temperature]}/MANIFEST.json").get("skip_baseline") is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,40 +319,22 @@ def _by_dataset(files: ReleasedFiles, before: str, after: str) -> list[tuple[str
     return [(dataset, name) for dataset, name in names.items() if name in files.release.files]
 
 
-def _concatenated(parts: list[pl.DataFrame], what: str) -> pl.DataFrame:
-    if not parts:
-        raise SimlabError(f"the release has no files of {what}")
-    return pl.concat(parts)
-
-
-_SUMS = ("samples", "output_tokens", "decode_seconds", "decode_rounds_mean", "accept_len_round_weighted")
-
-
 def _summary(files: ReleasedFiles, name: str, dataset: str) -> list[Row]:
     """Sums of each method in a file of the reference program; its rounds are their mean over turns times the turns."""
-    summary = files.value(name)
-    rows = summary.get("rows") if isinstance(summary, dict) else None
-    if not isinstance(summary, dict) or not isinstance(rows, list):
-        raise SimlabError(f"{name} has no rows; expected one for each method")
-    given, found = summary.get("args"), []
-    allowed = _number(given, "max_tree_budget") if isinstance(given, dict) else math.nan
-    for row in rows:
-        if not isinstance(row, dict) or not isinstance(row.get("method"), str):
-            raise SimlabError(f"{name} has a row without a method")
-        values = [_number(row, key) for key in _SUMS]
-        if not all(value > 0 for value in values):
-            raise SimlabError(f"{name}, {row['method']}: expected positive numbers {', '.join(_SUMS)}")
-        turns, tokens, seconds, rounds_mean, length = values
-        rounds = round(rounds_mean * turns)
-        sums = {"turns": int(turns), "tokens": int(tokens), "seconds": seconds, "rounds": rounds}
-        nodes = {"nodes": finite(_number(row, "budget_mean_unweighted")), "nodes_allowed": finite(allowed)}
+    summary, found = files.value(name), []
+    for row in summary["rows"]:
+        rounds = round(row["decode_rounds_mean"] * row["samples"])
         found.append(
-            {"method": row["method"], "dataset": dataset, **sums, "committed": round(length * rounds), **nodes}
+            {
+                "method": row["method"],
+                "dataset": dataset,
+                "turns": row["samples"],
+                "tokens": row["output_tokens"],
+                "seconds": row["decode_seconds"],
+                "rounds": rounds,
+                "committed": round(row["accept_len_round_weighted"] * rounds),
+                "nodes": row.get("budget_mean_unweighted"),
+                "nodes_allowed": summary["args"].get("max_tree_budget"),
+            }
         )
     return found
-
-
-def _number(row: Row, name: str) -> float:
-    """A number of a row; NaN where there is none."""
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan

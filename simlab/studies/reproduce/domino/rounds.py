@@ -6,7 +6,7 @@ tokens over all rounds, inside each dataset, or of all texts together; the latte
 many rounds. At temperature 0 the arms should differ in speed alone; above it they draft in two ways.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -54,9 +54,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     cells = pl.concat([cell_means(files, setting) for setting in settings])
     pairs, times = paired_cells(files, settings), pl.concat([round_times(setting) for setting in settings])
     changes, counted = session_changes(times), count_comparisons(pairs)
-    verification = next(
-        (verification_ratio(files, setting.own) for setting in settings if setting.model.summaries), None
-    )
+    verification = verification_ratio(files, next(one.own for one in settings if one.model.summaries))
     arms, ablation = [arms_of(setting) for setting in settings], draft_sampling(files)
     ends = [over_count(setting, arm) for setting in settings for arm in ARMS]
     tables = [
@@ -75,7 +73,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         "cells_reproduced": count_cells(cells),
         "sessions": [row | {"ms_per_round": round(row["ms_per_round"], 3)} for row in times.to_dicts()],
         "session_changes": {name: round(value, 4) for name, value in changes.items()},
-        "verification_ratio": None if verification is None else verification.row("ratio"),
+        "verification_ratio": verification.row("ratio"),
         "arms": [_arm_row(row) for row in arms],
         "draft_sampling": [flat(row) for row in ablation],
         "over_count": ends,
@@ -83,8 +81,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         "overall": [cell["row"] for cell in pairs if cell["rollup"] == "Overall"],
     }
     compared = [*(figure for row in means for figure in _compared_means(row)), *_compared_pairs(pairs)]
-    follows = f"{means_follow(means, cells)} {comparisons_follow(counted, changes)} {arms_follow(arms)}"
-    return Findings(compared, follows, tables, values)
+    return Findings(compared, tables, values)
 
 
 def pooled(turns: pl.DataFrame) -> Estimate:
@@ -195,56 +192,6 @@ def _by_dataset(cells: pl.DataFrame) -> list[Row]:
     return named.sort("least", descending=True, maintain_order=True).to_dicts()
 
 
-def means_follow(means: Sequence[Row], cells: pl.DataFrame) -> str:
-    """Whether their table is reproduced, and what pooled means would be."""
-    same = count_cells(cells)["macro"]
-    how = "is" if same == cells.height else "is not" if not same else "is in part"
-    first = f"their table {how} reproduced as macro averages (per response): {same} of {cells.height} cells."
-    ratios = [mean["dataset_macro_over_pooled"] for mean in means]
-    least, most = (end(100 * (1 - 1 / ratio.value) for ratio in ratios) for end in (min, max))
-    shown = sum(ratio.side_of() != 0 for ratio in ratios)
-    if least <= 0:
-        inside = f"from {-most:+.0f} to {-least:+.0f} % of it; the two differ in {shown} of {len(means)} settings"
-        return f"{first} Pooled inside each dataset, the mean over datasets lies {inside}."
-    widest, weights = _by_dataset(cells)[0], [100 * (1 / mean["weights_ratio"] - 1) for mean in means]
-    low, high = (100 * (end(widest["macro_over_pooled"]) - 1) for end in (min, max))
-    return (
-        f"{first} Pooled inside each dataset, the mean over datasets is {least:.0f} to {most:.0f} % smaller, in "
-        f"{shown} of {len(means)} settings shown; of single datasets {widest['label']} differs most, whose macro "
-        f"average is {low:.0f} to {high:.0f} % larger than its pooled mean. Pooling all texts weighs datasets by their "
-        f"rounds, which changes another {min(weights):+.0f} to {max(weights):+.0f} %."
-    )
-
-
-def comparisons_follow(counted: Mapping[str, int], changes: Mapping[str, float]) -> str:
-    """Which comparisons say something, and how many of those remain.
-
-    Args:
-        counted: as `count_comparisons` has them.
-        changes: by how much the rounds of a method took another time in the other session.
-    """
-    first, percent = "", sorted(100 * (value - 1) for value in changes.values())
-    if counted["left_out"]:
-        changed = ""
-        if percent:
-            changed = f", whose rounds differ by {percent[0]:+.0f} to {percent[-1]:+.0f} % in time"
-        if percent and percent[0] * percent[-1] > 0:
-            least, most = sorted((abs(percent[0]), abs(percent[-1])))
-            time, size = ("less", "large") if percent[0] < 0 else ("more", "small")
-            took = f"a round took {least:.0f} to {most:.0f} % {time} time"
-            changed = f", in which {took}, so that their speedups are too {size}"
-        first = (
-            f"Of {counted['cells']} comparisons {counted['left_out']} tell nothing of the methods: there the others "
-            f"are over an autoregressive baseline of another session{changed}. "
-        )
-    return (
-        f"{first}Of {counted['shown']} of the {counted['counted']} {'other ' if first else ''}comparisons whose "
-        f"interval excludes 0, {counted['remain']} still do with intervals over prompts, {counted['remain_among_all']} "
-        f"when each model's are corrected together (Holm), and of the {counted['shown_with_pooled']} with released "
-        f"seconds {counted['remain_pooled']} by pooled speeds."
-    )
-
-
 def arms_of(one: Setting) -> Row:
     """Both arms of a setting, and the graph arm over the eager arm, paired."""
     first, second = (one.arms[arm] for arm in ARMS)
@@ -286,29 +233,12 @@ def arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
         ("rounds/s", "{rounds_per_s_ratio:3}"),
     ]
     eager = cells.filter(pl.col("arm") == "eager")
-    best = f"The graph arm is the faster one in all {cells.height} cells, as their README says."
-    if eager.height:
-        named = eager.select(pl.format("{} T={} {}", "model", "temperature", "dataset")).to_series().to_list()
-        best = (
-            "Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; in "
-            f"{eager.height} of {cells.height} the eager one is faster "
-            f"({', '.join(named[:3])}{' ...' if named[3:] else ''})."
-        )
+    named = eager.select(pl.format("{} T={} {}", "model", "temperature", "dataset")).to_series().to_list()
+    best = (
+        "Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; the eager one is "
+        f"faster in {eager.height} of {cells.height} ({', '.join(named)})."
+    )
     return "\n\n".join([table("lr", each, singly), table("lr", both, arms), within_width(f"{_TWO_WAYS} {best}")])
-
-
-def arms_follow(arms: Sequence[Row]) -> str:
-    """Whether CUDA graphs change more than speed."""
-    ratios, said = {f"{row['model']} T={row['temperature']}": row["length_ratio"] for row in arms}, []
-    for side, word in ((1, "more"), (-1, "fewer")):
-        some = {name: ratio for name, ratio in ratios.items() if ratio.side_of() == side}
-        if some:
-            most = max(abs(100 * (ratio.value - 1)) for ratio in some.values())
-            where = f"{len(some)} of {len(ratios)} settings ({', '.join(some)})"
-            said.append(f"commits {word} tokens per round in {where}, by up to {most:.0f} %")
-    if not said:
-        return f"No difference of acceptance lengths between the two arms is shown in any of {len(ratios)} settings."
-    return f"The arm with CUDA graphs {' and '.join(said)}, so the arms differ in more than speed there."
 
 
 def over_count(one: Setting, arm: str) -> Row:

@@ -41,7 +41,7 @@ from simlab.studies.reproduce.specdecode.chains import (
     their_fixed,
     their_oracle,
 )
-from simlab.studies.reproduce.specdecode.text import CANNOT_REPLAY, SHOWN_POLICIES, follows_text, tables_text
+from simlab.studies.reproduce.specdecode.text import CANNOT_REPLAY, SHOWN_POLICIES, tables_text
 
 DATASETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
 CURVE_BATCHES = (1, 16, 128)
@@ -87,8 +87,7 @@ def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Finding
         "their_batches": list(THEIR_BATCHES),
         "longest_chains": {name: one.longest for name, one in every[DATASETS[0]][0].items()},
     }
-    follows = follows_text(rows["steps"], rows["combined"], rows["reached"], matches)
-    return Findings([*matches, *speedups], follows, tables_text(rows), values | _json_sections(rows))
+    return Findings([*matches, *speedups], tables_text(rows), values | _json_sections(rows))
 
 
 def _by_batch(sums: Doubles, settings: TheirSettings) -> Seconds:

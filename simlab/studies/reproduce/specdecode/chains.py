@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Doubles, Ints, Longs
-from simlab.errors import SimlabError
 from simlab.studies.reproduce.released import Quoted, ReleasedFiles, Row
 
 EAGLE, NGRAM = "eagle", "ngram"
@@ -165,7 +164,7 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, tup
 
     Beside them how many n-gram entries prompt lookup on the released tokens does not give.
     """
-    raw = {dataset: [_request(one, path) for one in files.objects(path)] for dataset, path in paths.items()}
+    raw = {dataset: [_request(one) for one in files.objects(path)] for dataset, path in paths.items()}
     every = [one for some in raw.values() for one in some]
     longest = {drafter: max(max(one[drafter]) for one in every) - 1 for drafter in DRAFTERS}
     found: dict[str, tuple[Chains, int]] = {}
@@ -179,27 +178,10 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, tup
     return found
 
 
-def _request(row: Row, path: str) -> dict[str, list[int]]:
+def _request(row: Row) -> dict[str, list[int]]:
     """Tokens of prompt and text, and accepted lengths of each drafter."""
-    name = row.get("id")
-    if not isinstance(name, str):
-        raise SimlabError(f"{path}: expected a request with an id that is a text; got {name!r}")
-    where, found = f"{path}, request {name}", {}
-    for drafter in DRAFTERS:
-        own = row.get(f"acc_{drafter}")
-        listed = own.get("acc_len") if isinstance(own, dict) else None
-        found[drafter] = _whole_numbers(listed, f"accepted lengths of {drafter}", where, 1)
-    for part in ("prompt", "generated"):
-        found[part] = _whole_numbers(row.get(f"{part}_token_ids"), f"{part} tokens", where, 0)
-    if len(found["generated"]) != len(found[NGRAM]):
-        raise SimlabError(f"{where}: expected an n-gram length for each of {len(found['generated'])} tokens")
-    return found
-
-
-def _whole_numbers(listed: object, what: str, where: str, least: int) -> list[int]:
-    if isinstance(listed, list) and len(listed) > 1 and all(type(one) is int and one >= least for one in listed):
-        return listed
-    raise SimlabError(f"{where}: expected {what}, two or more whole numbers of at least {least}")
+    lengths = {drafter: row[f"acc_{drafter}"]["acc_len"] for drafter in DRAFTERS}
+    return lengths | {part: row[f"{part}_token_ids"] for part in ("prompt", "generated")}
 
 
 def _records(dataset: str, drafter: str, some: Sequence[Mapping[str, list[int]]], longest: int) -> ChainRecords:

@@ -3,17 +3,16 @@
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
-from made_up_releases import HELD_OUT, adixg_contents, log, sweep
+from made_up_releases import HELD_OUT, adixg_contents
 from released_data import made_up_release, real_release, values_of
 from scipy import stats
 
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval
-from simlab.analysis.table.estimates import Estimate
-from simlab.errors import SimlabError
 from simlab.studies.reproduce.adixg_cost import (
     CAPTURED,
     EAGER,
@@ -21,13 +20,11 @@ from simlab.studies.reproduce.adixg_cost import (
     GRAPHS,
     GRAPHS_ALONE,
     LOG,
-    README,
-    HeldOutErrors,
-    Serving,
     adixg_cost,
     context_slope,
     over_blocks,
     read_rounds,
+    serving_of,
 )
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
@@ -156,80 +153,22 @@ def test_rounds_that_drift_have_a_wider_interval_over_blocks() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((float(low), float(high)), rel=0.1)
     single = over_blocks(drifting, 1).interval
     assert high - low > 1.4 * (single.high - single.low)
-    assert serving_of(drifting.tolist()).correlation > 0.5
-    assert abs(serving_of(draw.normal(0, 1, 2000).tolist()).correlation) < 0.1
+    assert serving_with(drifting)["correlation"] > 0.5
+    assert abs(serving_with(draw.normal(0, 1, 2000))["correlation"]) < 0.1
     assert over_blocks(np.arange(7.0), 2).value == pytest.approx(2.5)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "interval", "said"),
-    [
-        (75.0, Interval(58, 96), "errs 75 times less"),
-        (2.5, Interval(2, 3), "errs 2.5 times less"),
-        (0.1, Interval(0.05, 0.2), "errs 10 times more"),
-        (0.4, Interval(0.3, 0.5), "errs 2.5 times more"),
-        (0.0, UNKNOWN, "errors are 0.00 ms at one price and 0.50 ms with the context (6 sizes do not tell the factor)"),
-        (1.2, Interval(0.8, 1.5), "shows no difference (0.60 and 0.50 ms)"),
-    ],
-)
-def test_what_errors_come_to_is_said_by_direction(ratio: float, interval: Interval, said: str) -> None:
-    assert HeldOutErrors(1e-5, 12, 6, ratio / 2, 0.5, Estimate(ratio, interval)).in_words == said
+def serving_with(percent: npt.NDArray[np.float64]) -> dict[str, Any]:
+    return serving_of(pl.DataFrame({"percent": percent, "stock_first": np.arange(len(percent)) % 2 == 0}))
 
 
-def serving_of(percent: list[float]) -> Serving:
-    return Serving.of_rounds(
-        pl.DataFrame({"percent": percent, "stock_first": [at % 2 == 0 for at in range(len(percent))]})
-    )
-
-
-@pytest.mark.parametrize(
-    ("percent", "said"),
-    [
-        ([-1.0, -1.1] * 10, "was 1.05 % slower over rounds, and over blocks of 2 and 4 rounds too."),
-        ([1.0, 1.3, 0.9, 1.2] * 5, "was 1.10 % faster over rounds, and over blocks of 2 and 4 rounds too."),
-        ([-1.0, 1.0] * 10, "made no difference that 20 rounds show."),
-        ([0.3, 0.5, 0.3, 0.5] * 2 + [2.0, 2.4, 2.0, 2.4], "as they are alike, 3 blocks of 4 do not show it."),
-        ([0.9, 1.1, 1.0, 1.05, 0.95, 1.0], "as they may be alike, 1 block of 4 does not show it."),
-    ],
-)
-def test_what_serving_comes_to_is_said_by_direction(percent: list[float], said: str) -> None:
-    found = serving_of(percent)
-    assert said in found.follows()
-    assert found.by_order["vLLM's price first"].value == pytest.approx(statistics.fmean(percent[::2]))
-    assert found.standard_errors == pytest.approx(np.mean(percent) / stats.sem(percent))
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_fewer_rounds_than_a_block_have_no_interval(tmp_path: Path, rounds: int) -> None:
-    found = study(made_up_release(tmp_path, adixg_contents(**{LOG: log(4, rounds=rounds)})))
-    values = values_of(found)
-    assert values["by_block"]["over blocks of 4 rounds"] == {"value": None, "ci_low": None, "ci_high": None}
-    assert len(values["paired_percent"]) == rounds
-    assert "nan" not in found.text()
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        (LOG, log(4).replace("stock", "stick", 1), "no paired rounds of equally many tokens"),
-        (LOG, log(4).replace("8192", "8191", 1), "no paired rounds of equally many tokens"),
-        (LOG, log(4).replace("n=107", "n=no"), "does not count the decisions at both prices"),
-        (EAGER, "[]", "expected a JSON object"),
-        (EAGER, '{"rows": NaN}', "expected JSON; got something else"),
-        (CAPTURED, '{"rows": []}', "expected cudagraph_limit and rows"),
-        (
-            CAPTURED,
-            json.dumps(sweep(2, (4,), 4, None)).replace('"context_len": 0', '"context_len": 1'),
-            "without context",
-        ),
-        (SERVED, '{"rows": [{"num_tokens": -1}]}', "expected a whole number as num_tokens"),
-        (SERVED, '{"fit": 1}', "has no rows"),
-        (README, "nothing", "has 0 numbers that"),
-    ],
-)
-def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.raises(SimlabError, match=said):
-        study(made_up_release(tmp_path, adixg_contents(**{name: text})))
+def test_serving_by_who_went_first_and_by_its_error() -> None:
+    percent = np.array([1.0, 1.3, 0.9, 1.2] * 5)
+    found = serving_with(percent)
+    assert found["by_order"]["vLLM's price first"].value == pytest.approx(statistics.fmean(percent[::2]))
+    assert found["by_order"]["corrected price first"].value == pytest.approx(statistics.fmean(percent[1::2]))
+    assert found["standard_errors"] == pytest.approx(np.mean(percent) / stats.sem(percent))
+    assert found["correlation_limit"] == pytest.approx(1.96 / np.sqrt(20))
 
 
 def test_the_real_files_say_what_was_published() -> None:

@@ -46,15 +46,7 @@ def test_a_figure_carries_where_it_stands(files: ReleasedFiles) -> None:
     assert (found.value, found.where) == (1024, "line 3")
 
 
-def test_a_figure_that_is_not_there_is_refused(files: ReleasedFiles) -> None:
-    with pytest.raises(SimlabError, match="has 2 rows with method chain; expected one"):
-        files.quoted_cell(CELLS, "tau", method="chain")
-    with pytest.raises(SimlabError, match="has no number as speed of dataset mbpp; expected one"):
-        files.quoted_cell(CELLS, "speed", dataset="mbpp")
-    with pytest.raises(SimlabError, match="has no number as method of dataset mbpp; expected one"):
-        files.quoted_cell(CELLS, "method", dataset="mbpp")
-    with pytest.raises(SimlabError, match="has 0 numbers that"):
-        files.quoted_pattern("README.md", r"([\d,]+) texts")
+def test_a_file_that_is_none_of_the_release_is_refused(files: ReleasedFiles) -> None:
     with pytest.raises(ValueError, match="is no file of"):
         files.path("other.csv")
 
@@ -157,16 +149,6 @@ def test_a_table_of_templates() -> None:
     rows = [{"a": 1, "b": 2.5}, {"a": 22, "b": 3.0}]
     printed = table("rl", [("a", "{a}"), ("b\ntwo", "{b:.2f}")], rows)
     assert printed.splitlines() == [" a  b", "    two", " 1  2.50", "22  3.00"]
-
-
-def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    files = made_up_release(tmp_path, {"a.json": "{", "b.jsonl": '{"a": 1}\n[2]\n', "c.csv": ""})
-    with pytest.raises(SimlabError, match="a.json: expected JSON; got something else"):
-        files.value("a.json")
-    with pytest.raises(SimlabError, match="b.jsonl, line 2: expected a JSON object; got list"):
-        list(files.objects("b.jsonl"))
-    with pytest.raises(SimlabError, match="c.csv has 0 rows with dataset mbpp; expected one"):
-        files.quoted_cell("c.csv", "tau", dataset="mbpp")
 
 
 @pytest.mark.parametrize(

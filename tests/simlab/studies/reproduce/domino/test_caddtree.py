@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_domino import lines, made_up_contents, parsed
+from made_up_domino import made_up_contents, parsed
 from released_data import made_up_release, names_like, real_release, values_of
 
 from simlab.studies.reproduce.domino.caddtree import domino_caddtree
@@ -72,55 +72,6 @@ def test_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None
     assert all(abs(one["difference"]) < 0.006 for one in found["figures"])
     greedy = [row for row in found["settings"] if row["temperature"] == "0.0"]
     assert all(0 < row["same"] < row["turns"] for row in greedy)
-
-
-def with_nodes(contents: dict[str, str], nodes: Mapping[str, float | None]) -> dict[str, str]:
-    """A release in which CaDDTree chose so many nodes of 16, by temperature; None: not released."""
-    changed = dict(contents)
-    for name, text in contents.items():
-        temperature = name.partition("_T")[2].removesuffix(".pt.summary.json")
-        if name.endswith(".pt.summary.json") and temperature in nodes:
-            summary = json.loads(text)
-            for row in summary["rows"]:
-                row.pop("budget_mean_unweighted", None)
-                if row["method"] == "caddtree" and nodes[temperature] is not None:
-                    row["budget_mean_unweighted"] = nodes[temperature]
-            changed[name] = json.dumps(summary)
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("nodes", "told"),
-    [
-        ((15.99, 16.0, 16.0), "chose 15.990 to 16.000 on average (Qwen3-8B): it was DDTree with that budget"),
-        ((9.0, 8.0, 7.5), "chose 7.500 to 9.000 on average (Qwen3-8B): costs made its trees smaller, so"),
-        ((16.0, 9.0, 9.0), "costs made its trees smaller in 2 of 3 settings."),
-        ((None, None, None), "How many nodes CaDDTree chose was not released."),
-    ],
-)
-def test_what_follows_depends_on_the_nodes(
-    nodes: tuple[float | None, ...], told: str, contents: dict[str, str], tmp_path: Path
-) -> None:
-    changed = with_nodes(contents, dict(zip(TEMPERATURES, nodes, strict=True)))
-    found = domino_caddtree(made_up_release(tmp_path, changed), QUIET)
-    assert told in found.follows
-    assert ("says nothing of cost-awareness" in found.follows) == (nodes[1] == 16.0)
-
-
-def test_what_follows_depends_on_the_lengths(contents: dict[str, str], tmp_path: Path) -> None:
-    """With other lengths in every turn costs may have decided; and longer ones are an interval that excludes 1."""
-    before = domino_caddtree(made_up_release(tmp_path / "as made", contents), QUIET)
-    assert "nothing that costs could decide mattered" in before.follows
-    changed = dict(contents)
-    for name, text in contents.items():
-        if "baseline_ddtree_caddtree/" in name:
-            records = parsed(text)
-            for record in records:
-                record["mean_accept"] *= 3.001 if record["method"] == "caddtree" else 1
-            changed[name] = lines(records)
-    after = domino_caddtree(made_up_release(tmp_path / "longer", changed), QUIET)
-    assert "0 of 10 turns (Qwen3-4B) and 0 of 10 turns (Qwen3-8B); so in most turns they drafted" in after.follows
-    assert "macro length Qwen3-8B T=1.0: 3." in after.follows
 
 
 def test_real_records() -> None:

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from made_up_domino import lines, made_up_contents, parsed
+from made_up_domino import made_up_contents, parsed
 from released_data import made_up_release, real_release, values_of
 
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.estimates import Estimate
-from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS, among_all, count_comparisons
 from simlab.studies.reproduce.domino.records import DATASETS, MODELS, TEMPERATURES
-from simlab.studies.reproduce.domino.rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
+from simlab.studies.reproduce.domino.rounds import domino_rounds
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ReleasedFiles
 
@@ -107,37 +105,11 @@ def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: d
     assert {(row["model"], row["temperature"], row["rival"]) for row in found["overall"] if not row["counted"]} == {
         ("Qwen3-8B", temperature, rival) for temperature in TEMPERATURES[1:] for rival in list(RIVALS.values())[1:]
     }
-    assert f"{each // 2} tell nothing of the methods" in found["follows"]
-    assert "a round took 15 to 15 % less time, so that their speedups are too large" in found["follows"]
+    assert found["comparisons"]["all"]["left_out"] == each // 2
+    assert set(found["session_changes"].values()) == {0.85}
     named = {name: json.dumps({"tree_budget": 16}) for name in contents if name.endswith("MANIFEST.json")}
     own = values_of(domino_rounds(made_up_release(tmp_path / "own", contents | named), QUIET))
     assert own["comparisons"]["all"]["left_out"] == 0
-    assert "session" not in own["follows"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "refusal"),
-    [
-        ("MANIFEST.json", "[]", "is no JSON object"),
-        ("gsm8k_T0.5.pt.summary.json", '{"rows": 3}', "has no rows"),
-        ("gsm8k_T0.5.pt.summary.json", '{"rows": [{"method": "dflash", "samples": 0}]}', "expected positive numbers"),
-    ],
-)
-def test_refuses_sums_in_another_form(
-    name: str, text: str, refusal: str, contents: dict[str, str], tmp_path: Path
-) -> None:
-    files = made_up_release(tmp_path, contents | {f"{MODELS[1].summaries['0.5']}/{name}": text})
-    with pytest.raises(SimlabError, match=refusal):
-        domino_rounds(files, QUIET)
-
-
-def test_refuses_another_number_of_turns(contents: dict[str, str], tmp_path: Path) -> None:
-    rows = contents[MODELS[0].pairwise].split("\n")
-    cells = rows[1].split(",")
-    rows[1] = ",".join([*cells[:3], str(int(cells[3]) + 1), *cells[4:]])
-    files = made_up_release(tmp_path, contents | {MODELS[0].pairwise: "\n".join(rows)})
-    with pytest.raises(SimlabError, match=r"turns by their table, \d+ here"):
-        domino_rounds(files, QUIET)
 
 
 def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_counted: bool = True) -> dict[str, Any]:
@@ -179,69 +151,6 @@ def test_comparisons_are_counted_by_direction() -> None:
     assert (found["cells"], found["left_out"], found["left_out_shown"], found["counted"]) == (7, 1, 1, 6)
     assert (found["shown"], found["shown_faster"], found["remain"], found["shown_by_ours_alone"]) == (5, 4, 4, 1)
     assert (found["shown_with_pooled"], found["remain_pooled"], found["sign_changed_pooled"]) == (4, 1, 2)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"one": 0.84, "other": 0.87}, "a round took 13 to 16 % less time, so that their speedups are too large"),
-        ({"one": 1.02, "other": 1.05}, "a round took 2 to 5 % more time, so that their speedups are too small"),
-        ({"one": 0.98, "other": 1.01}, "whose rounds differ by -2 to +1 % in time"),
-        ({}, "over an autoregressive baseline of another session."),
-    ],
-)
-def test_says_how_the_other_session_differs(changes: dict[str, float], told: str) -> None:
-    cells = [cell_of(0.01), cell_of(0.01, is_counted=False)]
-    assert told in comparisons_follow(count_comparisons(cells), changes)
-    assert "session" not in comparisons_follow(count_comparisons(cells[:1]), changes)
-
-
-def arms_with(*ends: float, temperature: str = "1.0") -> dict[str, Any]:
-    """A setting whose graph arm commits more tokens by a ratio with this interval."""
-    ratio = Estimate(sum(ends) / 2, Interval(*ends))
-    return {"model": "Qwen3-4B", "temperature": temperature, "length_ratio": ratio}
-
-
-def test_says_what_the_arms_differ_in() -> None:
-    more, fewer, equal = arms_with(1.1, 1.3), arms_with(0.7, 0.9), arms_with(0.9, 1.2, temperature="0.5")
-    told = arms_follow([more, equal])
-    assert "commits more tokens per round in 1 of 2 settings (Qwen3-4B T=1.0), by up to 20 %" in told
-    assert "commits fewer tokens per round in 1 of 1 settings (Qwen3-4B T=1.0), by up to 20 %" in arms_follow([fewer])
-    none = arms_follow([equal])
-    assert none == "No difference of acceptance lengths between the two arms is shown in any of 1 settings."
-
-
-def test_says_whether_pooled_means_are_smaller() -> None:
-    cells = pl.DataFrame(
-        {"dataset": ["gsm8k", "mbpp"] * 2, "macro_over_pooled": [1.1, 1.3, 1.2, 1.4], "theirs": 1.0, "macro": 1.0}
-    ).with_columns(pl.lit(2.0).alias("pooled"), pl.lit(2.0).alias("other_warm_up"))
-    cells = cells.with_columns(pl.lit(0.5).alias("rounds_share"), pl.lit(9.0).alias("tokens_per_text"))
-    smaller, larger = (
-        {"dataset_macro_over_pooled": Estimate(value, Interval(*ends)), "weights_ratio": 0.8}
-        for value, ends in ((1.25, (1.1, 1.4)), (0.8, (0.7, 1.1)))
-    )
-    told = means_follow([smaller], cells)
-    assert "their table is reproduced as macro averages (per response): 4 of 4 cells." in told
-    assert "is 20 to 20 % smaller, in 1 of 1 settings shown; of single datasets MBPP differs most" in told
-    assert "is 30 to 40 % larger than its pooled mean" in told
-    assert "changes another +25 to +25 %." in told
-    assert "lies from -20 to +25 % of it; the two differ in 1 of 2 settings" in means_follow([smaller, larger], cells)
-
-
-def test_refuses_a_round_that_no_block_allows(contents: dict[str, str], tmp_path: Path) -> None:
-    name = "results/raw/domino_official/qwen3-4b/T0.0/graph_gsm8k.jsonl"
-    records = parsed(contents[name])
-    records[0]["choices"][1]["acceptance_lengths"][0][0] = 18
-    files = made_up_release(tmp_path, contents | {name: lines(records)})
-    with pytest.raises(SimlabError, match="a round commits"):
-        domino_rounds(files, QUIET)
-
-
-def test_refuses_another_form(contents: dict[str, str], tmp_path: Path) -> None:
-    name = "results/raw/domino_official/qwen3-4b/T0.0/graph_gsm8k.jsonl"
-    files = made_up_release(tmp_path, contents | {name: lines([{"question_id": "first", "choices": 3}])})
-    with pytest.raises(SimlabError, match="not in the form"):
-        domino_rounds(files, QUIET)
 
 
 def test_real_records() -> None:

@@ -15,8 +15,8 @@ from made_up_releases import COSTS, LONGEST, MATCH, SEED, made_up, path_of
 from made_up_releases import specdecode_contents as contents
 from released_data import made_up_release, real_release
 
-from simlab.analysis.statistics.intervals import ratio_interval
-from simlab.errors import SimlabError
+from simlab.analysis.statistics.intervals import UNKNOWN, ratio_interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
 from simlab.studies.reproduce.specdecode import bench as study
@@ -218,30 +218,18 @@ def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> N
     assert max(highest) <= 1.0
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ({"id": 3}, "an id that is a text"),
-        ({"acc_eagle": {"acc_len": [1, 0, 2]}}, "accepted lengths of eagle"),
-        ({"acc_eagle": [1, 2]}, "accepted lengths of eagle"),
-        ({"acc_ngram": {"acc_len": [1, 2]}}, "an n-gram length for each"),
-        ({"prompt_token_ids": "words"}, "prompt tokens"),
-    ],
-)
-def test_requests_of_another_form_are_refused(tmp_path: Path, fault: dict[str, Any], message: str) -> None:
-    some = {dataset: list(requests) for dataset, requests in made_up().items()}
-    some["cnn"][1] = some["cnn"][1] | fault
-    with pytest.raises(SimlabError, match=message):
-        specdecode_bench(made_up_release(tmp_path, contents(some)))
+def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
+    def row_with(over: float, p_value: float) -> dict[str, Any]:
+        return {f"{name}_over_fixed": Estimate(over, UNKNOWN, p_value) for name in ADAPTIVE}
 
-
-def test_a_number_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    texts = contents(made_up())
-    with pytest.raises(SimlabError, match="has 0 numbers"):
-        specdecode_bench(made_up_release(tmp_path, texts | {"predictor.py": "nothing"}))
-    twice = texts | {"simulator.py": texts["simulator.py"] * 2}
-    with pytest.raises(SimlabError, match="has 2 numbers"):
-        specdecode_bench(made_up_release(tmp_path / "twice", twice))
+    # Eight tests: the smallest two p-values times 8 and 7 count, the next, times 6 and 5, do not.
+    cells = ((1.1, 0.006), (0.9, 0.007), (1.1, 0.03), (1.1, float("nan")))
+    rows = study.with_corrected_verdicts([row_with(*cell) for cell in cells])
+    assert [row["two-up-one-down_verdict_corrected"] for row in rows] == ["+", "-", "=", "="]
+    alone = study.with_corrected_verdicts([row_with(1.1, 0.024)])
+    assert alone[0]["longer-after-success_verdict_corrected"] == "+"
+    many = study.with_corrected_verdicts([row_with(1.1, 0.024)] * 2)
+    assert [row["longer-after-success_verdict_corrected"] for row in many] == ["=", "="]
 
 
 def test_short_contexts_match_nothing() -> None:
