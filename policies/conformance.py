@@ -1,6 +1,6 @@
 """Rounds as JSON values that an implementation in another engine can be tested against.
 
-docs/reference/conformance.md says what each key holds, and shows a reader that checks them without simlab.
+docs/reference/conformance.md says what each key holds, and names a reader that checks them without simlab.
 """
 
 import dataclasses
