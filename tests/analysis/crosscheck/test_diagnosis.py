@@ -163,6 +163,8 @@ def test_what_texts_look_like() -> None:
     assert faults([1, 2, 7, 8], plain) == []
     assert faults([1, 2], [3, 4, 5] * 20) == [REPEATED]
     assert findings_of_texts([], (2,), decode) == []
+    single = [(np.array([1, 2, 7], np.int32), np.array(plain, np.int32))]
+    assert findings_of_texts(single, (2,), None) == [], "without text nobody looks for thinking"
 
 
 def test_every_fault_is_planted_somewhere() -> None:

@@ -12,7 +12,7 @@ from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart
 from simlab.analysis.report.page import Chart
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.estimates import Estimate
-from simlab.cost import PLAIN
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.policies.costs.curves import convex_view
 
 
@@ -38,6 +38,15 @@ def test_a_pass_costs_what_the_profile_says_up_to_the_largest_size(most: int, la
     plain = lines["one token of autoregressive decoding"]
     assert list(plain["x"]) == [0, last]
     assert list(plain["y"]) == pytest.approx([1000 * float(table.curve(PLAIN, context)[0])] * 2)
+
+
+@pytest.mark.parametrize(("context", "shown"), [(256, {256, 512}), (257, {128, 257, 512}), (512, {128, 512})])
+def test_the_shortest_context_is_drawn_where_it_is_far_from_the_middle(context: int, shown: set[int]) -> None:
+    random = np.random.default_rng(3)
+    seconds = {stage: random.random((2, 1 if stage == PLAIN else 9)) for stage in (*GRID_STAGES, PLAIN)}
+    table = CostTable("made-up", np.array([128, 512]), seconds)
+    names = [one["name"] for one in drawn(cost_chart(table, convex_view(table), context, 4))]
+    assert {int(name.rpartition(" ")[2]) for name in names if name.startswith("verifying")} == shown
 
 
 def test_curves_are_shown_as_shares_losses_and_speeds() -> None:
