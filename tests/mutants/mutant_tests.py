@@ -27,7 +27,7 @@ SLOW = (
 )
 """Not asked, unless they are a module's mirror or broad."""
 
-QUICK = ("tests/real_runner/checkpoints/", "tests/real_runner/record/")
+QUICK = ("tests/real_runner/checkpoints/", "tests/real_runner/record/", "tests/real_runner/confirm/test_producers.py")
 HEAVY = (
     "tests/simlab/cli/test_report_in_browser.py",
     "tests/simlab/studies/test_public_face.py",
