@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
-from simlab.analysis.engines.answers import EngineAnswer, ServerCounters
+from simlab.analysis.engines.answers import ServerCounters
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, log_products
 from simlab.analysis.statistics.significance import detectable_ratios, holm
 from simlab.arrays import Doubles
@@ -72,14 +72,14 @@ class DriftFigure:
 
 
 def drift_figures(
-    texts: Sequence[ForetoldText], counters: ServerCounters, answers: Sequence[EngineAnswer] = ()
+    texts: Sequence[ForetoldText], counters: ServerCounters, requests: Sequence[ServerCounters] = ()
 ) -> list[DriftFigure]:
     """The figures that the server tells, the acceptance length first.
 
     Args:
         texts: of the trace.
         counters: of the server, over some requests.
-        answers: of single requests, where there are some.
+        requests: the counts of each, where they are told.
     """
     length = counters.acceptance_length
     if length is None or not counters.num_rounds:
@@ -93,7 +93,7 @@ def drift_figures(
             measured.append(times / counters.num_rounds)
             columns.append((kept[:, index], known[:, index]))
     num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
-    own = _own_error(answers)
+    own = _own_error(requests)
     return _figures(names, np.array(measured), columns, num_requests, own)
 
 
@@ -134,12 +134,10 @@ def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Dou
     return tokens, rounds, known, kept
 
 
-def _own_error(answers: Sequence[EngineAnswer]) -> float:
+def _own_error(requests: Sequence[ServerCounters]) -> float:
     """The standard error of the logarithm of the requests' own acceptance length; nan where they do not tell it."""
-    told = [
-        (answer.num_tokens - 1, answer.num_rounds) for answer in answers if answer.num_rounds and answer.num_tokens > 1
-    ]
-    if len(told) < 2 or len(told) < len(answers):
+    told = [(tokens - 1, one.num_rounds) for one in requests if one.num_rounds and (tokens := one.num_tokens or 0) > 1]
+    if len(told) < 2 or len(told) < len(requests):
         return math.nan
     spread = log_products(np.array(told, np.float64), np.array([[1.0, -1.0]]))
     return float(spread.standard_errors()[0])

@@ -10,19 +10,6 @@ from simlab.analysis.engines.answers import EngineAnswer, EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
-    """How close a choice is that another arithmetic may make differently.
-
-    Attributes:
-        target: logits between the target's two best tokens.
-        drafter: nats between the drafter's.
-    """
-
-    target: float
-    drafter: float
-
-
-@dataclass(frozen=True, slots=True)
 class RoundDifference:
     """A round that ended differently.
 
@@ -51,7 +38,6 @@ class ComparedText:
         parting: the first place where the texts differ, or where one ends; None: nowhere, as far as tokens are known.
         gap: logits between the target's two best tokens there; nan where the recorded text has ended.
         is_tie: whether the parting is a close call.
-        knows_tokens: whether the engine told its tokens.
         ended: root, tokens that the engine kept, tokens that the trace predicts, and how many could be kept, of each
             round that was held against the trace.
         differences: those that ended differently.
@@ -66,7 +52,6 @@ class ComparedText:
     parting: int | None
     gap: float
     is_tie: bool
-    knows_tokens: bool
     ended: tuple[tuple[int, int, int, int], ...]
     differences: tuple[RoundDifference, ...]
     num_short: int
@@ -85,14 +70,15 @@ class ComparedText:
         return self.num_compared - len(self.differences)
 
 
-def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ties) -> ComparedText:
+def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: float) -> ComparedText:
     """Hold one answer against its text.
 
     Args:
         text: what was recorded.
         answer: the engine's.
         asked: new tokens that the request allowed.
-        ties: what counts as a close call.
+        ties: how close a choice is that another arithmetic may make differently: logits between the target's two best
+            tokens, or nats between the drafter's.
 
     Raises:
         EngineError: the engine's rounds do not make up its text.
@@ -106,8 +92,7 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ti
         num_tokens=answer.num_tokens,
         parting=parting,
         gap=gap,
-        is_tie=parting is not None and gap <= ties.target,
-        knows_tokens=answer.token_ids is not None,
+        is_tie=parting is not None and gap <= ties,
         ended=ended,
         differences=differences,
         num_short=num_short,
@@ -129,7 +114,7 @@ def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | No
 
 
 def _rounds(
-    text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: Ties
+    text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: float
 ) -> tuple[tuple[tuple[int, int, int, int], ...], tuple[RoundDifference, ...], int]:
     if answer.accepted is None or answer.token_ids is None:
         return (), (), 0
@@ -162,14 +147,14 @@ def _rounds(
     return tuple(ended), tuple(differences), num_short
 
 
-def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: Ties) -> RoundDifference | None:
+def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: float) -> RoundDifference | None:
     if kept == foretold:
         return None
     depth = min(kept, foretold) + 1
     # Fewer were kept than foretold: the engine's token there is some other one. More: it is the text's own.
     token = None if kept < foretold else int(text.text[root + depth])
     margin = text.margin(root, depth, token)
-    return RoundDifference(root, kept, foretold, margin, margin <= ties.drafter)
+    return RoundDifference(root, kept, foretold, margin, margin <= ties)
 
 
 def all_differences(texts: Sequence[ComparedText]) -> list[tuple[ComparedText, RoundDifference]]:

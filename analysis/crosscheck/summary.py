@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.crosscheck.foretold import ForetoldCounts
 from simlab.analysis.crosscheck.lengths import ComparedLengths
 from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.crosscheck.verdict import GOOD, Verdict
@@ -20,7 +19,7 @@ def crosscheck_json(
     texts: Sequence[ComparedText],
     lengths: ComparedLengths | None,
     counters: ServerCounters | None,
-    foretold: ForetoldCounts,
+    foretold: ServerCounters,
 ) -> dict[str, object]:
     """All of it; null: not known."""
     return {

@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT, DriftFigure, suspicion
-from simlab.analysis.crosscheck.foretold import ForetoldCounts
 from simlab.analysis.crosscheck.lengths import ComparedLengths
 from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
-from simlab.analysis.engines.answers import ServerCounters
+from simlab.analysis.engines.answers import COUNTS, ServerCounters
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.text import aligned, number
 
@@ -40,21 +39,17 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
     return aligned([heads, row], [True, False, True, False, True, True]) + few
 
 
-def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why_none: str) -> str:
+def counters_text(counters: ServerCounters | None, foretold: ServerCounters, why_none: str) -> str:
     """The server's counts beside those that are foretold; or why there are none."""
     if counters is None:
         return f"Counters: {why_none}" if why_none else ""
     rows = [["counters of the server", "engine", "trace"]]
-    pairs: list[tuple[str, int | None, int]] = [
-        ("requests", counters.num_requests, foretold.num_requests),
-        ("tokens", counters.num_tokens, foretold.num_tokens),
-        ("rounds", counters.num_rounds, foretold.num_rounds),
-        ("drafted tokens", counters.num_drafted, foretold.num_drafted),
-        ("accepted tokens", counters.num_accepted, foretold.num_accepted),
-    ]
-    for index, times in enumerate(counters.accepted_at or ()):
-        pairs.append((f"  at position {index + 1}", times, _at(foretold, index)))
-    rows += [[name, "-" if one is None else f"{one:,}", f"{other:,}"] for name, one, other in pairs]
+    for name in ("num_requests", "num_tokens", "num_rounds", "num_drafted", "num_accepted"):
+        counted, predicted = getattr(counters, name), getattr(foretold, name)
+        rows.append([COUNTS[name][1], "-" if counted is None else f"{counted:,}", f"{predicted:,}"])
+    predicted_at = dict(enumerate(foretold.accepted_at or ()))
+    for place, times in enumerate(counters.accepted_at or ()):
+        rows.append([f"  at position {place + 1}", f"{times:,}", f"{predicted_at.get(place, 0):,}"])
     table = aligned(rows, [True, False, False])
     if foretold.num_open:
         table += (
@@ -171,10 +166,6 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
 
 def _change(ratio: float) -> str:
     return f"{100 * (ratio - 1):.1f}"
-
-
-def _at(foretold: ForetoldCounts, place: int) -> int:
-    return foretold.accepted_at[place] if place < len(foretold.accepted_at) else 0
 
 
 def _ends(interval: Interval) -> str:

@@ -15,17 +15,15 @@ from simlab.analysis.engines.answers import (
     EngineAnswer,
     EngineError,
     Json,
-    Question,
     ServerCounters,
     ServerFacts,
     count,
-    counts,
+    counters_of,
     inner,
     parsed_object,
     text,
 )
-from simlab.analysis.engines.engine import Engine
-from simlab.analysis.engines.known import ENGINES, engine_named, engine_of
+from simlab.analysis.engines.known import ENGINES, Engine, engine_named, engine_of
 from simlab.analysis.engines.metrics import Samples, read_samples
 from simlab.errors import reason_of
 from simlab.traces.fetching.fetched import num_promised
@@ -269,11 +267,6 @@ def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
     return read_samples(found, f"what {endpoint.address}{engine.metrics_path} answers")
 
 
-def question(one: ForetoldText, asked: int, stops: Sequence[int], model: str) -> Question:
-    """The request for one text."""
-    return Question(tuple(one.prompt_tokens.tolist()), asked, tuple(stops), model)
-
-
 def collect(
     server: Server,
     texts: Sequence[ForetoldText],
@@ -304,7 +297,7 @@ def collect(
     bodies: dict[int, Json] = {}
 
     def one(text: ForetoldText) -> tuple[int, Json]:
-        body = engine.request(question(text, asked[text.index], stops, model))
+        body = engine.request(text.prompt_tokens.tolist(), asked[text.index], stops, model)
         return text.index, endpoint.answer(engine.answer_path, body, f"the request for {text.name}")
 
     for index, body in _in_flight(one, texts, concurrency):
@@ -379,7 +372,7 @@ def _with_counters(
 
 def warmed_up(server: Server, one: ForetoldText, stops: Sequence[int], model: str) -> EngineAnswer:
     """The answer to a short request, which is not counted; it shows whether the server can be asked at all."""
-    body = server.engine.request(question(one, min(_WARM_UP_TOKENS, len(one)), stops, model))
+    body = server.engine.request(one.prompt_tokens.tolist(), min(_WARM_UP_TOKENS, len(one)), stops, model)
     where = "a first short request"
     return server.engine.answer(server.endpoint.answer(server.engine.answer_path, body, where), where)
 
@@ -434,7 +427,7 @@ def read_answers(path: Path, text_id: str) -> Collected:
         where = f"{path}, line {place}"
         value = parsed_object(line, where)
         if "counters" in value:
-            counters = _read_counters(inner(value, "counters"), where)
+            counters = counters_of(inner(value, "counters"), where)
             continue
         index, most = count(value, "sequence", where), count(value, "asked", where)
         if index is None or most is None:
@@ -448,15 +441,3 @@ def read_answers(path: Path, text_id: str) -> Collected:
         dtype=text(head, "dtype"),
     )
     return Collected(engine, facts, bodies, asked, counters, "" if counters else "they were not kept.")
-
-
-def _read_counters(value: Json, where: str) -> ServerCounters:
-    return ServerCounters(
-        num_rounds=count(value, "rounds", where),
-        num_drafted=count(value, "drafted", where),
-        num_accepted=count(value, "accepted", where),
-        accepted_at=counts(value, "accepted_at_position", where),
-        num_tokens=count(value, "tokens", where),
-        num_requests=count(value, "requests", where),
-        num_preempted=count(value, "preempted", where),
-    )

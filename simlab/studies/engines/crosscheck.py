@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from simlab.analysis.crosscheck.diagnosis import Finding, findings_of_rounds, rounds_of_engine
-from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
+from simlab.analysis.crosscheck.foretold import ForetoldText, foretold_counts
 from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
-from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
+from simlab.analysis.crosscheck.rounds import ComparedText, compared_text
 from simlab.analysis.crosscheck.summary import FORMAT, RESULT, crosscheck_json
 from simlab.analysis.crosscheck.text import (
     counters_text,
@@ -20,7 +20,7 @@ from simlab.analysis.crosscheck.text import (
     verdict_text,
 )
 from simlab.analysis.crosscheck.verdict import ROUNDS, Verdict, verdict_of
-from simlab.analysis.engines.answers import EngineError
+from simlab.analysis.engines.answers import EngineError, ServerCounters
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
 from simlab.options import draft_set_option, limit_option, option, path_or_none, progress_option, study
@@ -44,8 +44,7 @@ from simlab.traces.reader import Trace
 
 ANSWERS = "answers.jsonl"
 
-FLOAT32_TIES = Ties(1e-3, 1e-3)
-OTHER_TIES = Ties(0.5, 0.5)
+FLOAT32_TIE, OTHER_TIE = 1e-3, 0.5
 """Logits and nats within which a choice may go either way: in float32, and in dtypes of 16 bits.
 
 The second is assumed; `simlab confirm` measures how far logits of one's own models are off in a dtype.
@@ -123,7 +122,7 @@ class CrosscheckTable(StudyResult):
         texts: each answer beside its text.
         lengths: None where the engine told no rounds of single requests.
         foretold: the counts that the trace predicts.
-        ties: what was taken for a close call.
+        ties: logits of the target, or nats of the drafter, that were taken for a close call.
         verdict: what it came to.
         remarks: what else was noticed, a sentence each.
     """
@@ -134,8 +133,8 @@ class CrosscheckTable(StudyResult):
     collected: Collected
     texts: tuple[ComparedText, ...]
     lengths: ComparedLengths | None
-    foretold: ForetoldCounts
-    ties: Ties
+    foretold: ServerCounters
+    ties: float
     verdict: Verdict
     remarks: tuple[str, ...]
 
@@ -167,10 +166,8 @@ class CrosscheckTable(StudyResult):
             "engine_version": facts.version,
             "engine_dtype": facts.dtype,
             "served_model": facts.root or facts.model,
-            "num_speculative_tokens": self.foretold.num_drafted // self.foretold.num_rounds
-            if self.foretold.num_rounds
-            else None,
-            "ties": {"logits": self.ties.target, "nats": self.ties.drafter},
+            "num_speculative_tokens": self.texts[0].text.k if self.foretold.num_rounds else None,
+            "ties": {"logits": self.ties, "nats": self.ties},
             "seconds": round(self.collected.seconds, 3),
             "remarks": list(self.remarks),
         }
@@ -190,8 +187,7 @@ class CrosscheckTable(StudyResult):
         )
         collected = self.collected
         notes = crosscheck_notes(self.verdict.level, collected.engine.per_round, self.texts)
-        near = self.ties
-        close = f"A close call: within {near.target:g} logits of the target, or {near.drafter:g} nats of the drafter."
+        close = f"A close call: within {self.ties:g} logits of the target, or {self.ties:g} nats of the drafter."
         parts = [
             "\n".join([verdict_text(self.verdict), *self._looks()]),
             within_width("\n".join(heading)),
@@ -313,12 +309,11 @@ def _check_idle(server: Server, shared: bool) -> None:
     samples = server.samples()
     if shared or samples is None:
         return
-    load = server.engine.load(samples)
-    if load.is_busy:
+    running, waiting = (samples.largest(gauge) or 0 for gauge in server.engine.busy)
+    if running or waiting:
         raise EngineError(
-            f"the server at {server.endpoint.address} is busy ({load.num_running or 0} requests running, "
-            f"{load.num_waiting or 0} waiting), so its counters would be of others too; wait until it is idle, or "
-            "leave them out with --shared-server"
+            f"the server at {server.endpoint.address} is busy ({running} requests running, {waiting} waiting), so its "
+            "counters would be of others too; wait until it is idle, or leave them out with --shared-server"
         )
 
 
@@ -352,11 +347,11 @@ def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> Ties:
+def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> float:
     if options.tie is not None:
-        return Ties(options.tie, options.tie)
+        return options.tie
     in_float32 = trace.manifest.dtype == "float32" and collected.facts.dtype in (None, "float32")
-    return FLOAT32_TIES if in_float32 else OTHER_TIES
+    return FLOAT32_TIE if in_float32 else OTHER_TIE
 
 
 def _compared(
