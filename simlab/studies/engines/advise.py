@@ -16,7 +16,6 @@ from simlab.analysis.advise.verdicts import (
     batch_advice,
     cut_sentence,
     no_tree_sentence,
-    notes_text,
 )
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.price_draws import BatchPrices
@@ -110,12 +109,12 @@ class Advice(StudyResult):
         parts = [
             within_width(" ".join([heading, *left_out, *caveats])),
             advice_table(self.batches),
-            notes_text(self._sentences()),
+            "\n".join(map(within_width, self._sentences())),
         ]
         # Lines to paste stay whole.
         engines = self.engine_lines()
         engines = [line if line.startswith(("--", "simlab ")) else within_width(line) for line in engines]
-        parts += ["\n".join(engines), notes_text([*self._notes()])]
+        parts += ["\n".join(engines), "\n".join(map(within_width, self._notes()))]
         return "\n\n".join(filter(None, parts))
 
     @property
