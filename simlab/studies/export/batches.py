@@ -45,11 +45,6 @@ class ExportedTexts:
         return tuple(sorted(length for length in known if length <= most))
 
 
-def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> bool:
-    """Whether a table over batch sizes was asked for: by name, or by prices of several."""
-    return batches is not None or len(priced) > 1
-
-
 def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices."""
     found = []

@@ -11,7 +11,7 @@ from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_ll
 from simlab.analysis.export.engine_settings import (
     CHAIN,
     DFLASH,
-    DSPARK,
+    DRAFTERS,
     EAGLE3,
     HEAD_TREE,
     MODELOPT,
@@ -19,11 +19,13 @@ from simlab.analysis.export.engine_settings import (
     TENSORRT_LLM,
     UNO,
     VLLM,
+    WRITTEN,
     EngineSource,
     ExportedPolicy,
     block_note,
     cannot_run,
     head_shape,
+    method_of,
     sglang_command,
     sglang_environment,
     sglang_settings,
@@ -45,11 +47,10 @@ from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
-from simlab.studies.export.batches import ExportedTexts, batch_table, has_table
+from simlab.studies.export.batches import ExportedTexts, batch_table
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.served import ENGINES as SERVED
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
@@ -78,7 +79,7 @@ def about(texts: ExportedTexts) -> dict[str, object]:
 
 def notes_of(policy: ExportedPolicy) -> list[str]:
     """What holds for every engine."""
-    where = f"{policy.about['prompts']} prompts ({', '.join(map(str, _listed(policy.about['datasets'])))})"
+    where = f"{policy.about['prompts']} prompts ({', '.join(policy.about['datasets'])})"
     length, interval = policy.acceptance.pooled.acceptance_length, policy.acceptance.interval
     shown = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}]"
     notes = [f"Acceptance length {length:.3f}{shown} of {policy.policy.label}, bonus token included, on {where}."]
@@ -99,11 +100,6 @@ def notes_of(policy: ExportedPolicy) -> list[str]:
     if policy.choices and min(choice.prices.batch for choice in policy.choices) > 1:
         notes.append("No latency is known below the smallest batch size here; smaller ones take its choice.")
     return notes
-
-
-def _listed(value: object) -> list[object]:
-    assert isinstance(value, list)
-    return value
 
 
 def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[str, object]:
@@ -128,12 +124,8 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
     }
 
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt", "aisimulate")
 TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
 """Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
-
-WITH_DSPARK = ("vllm", "sglang", "tensorrt-llm")
-"""Those whose settings are written for a drafter of DSpark."""
 
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
@@ -182,17 +174,16 @@ def engine_file(
     priced = priced_batches(costs, options.batches, texts.trace, texts.draft, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(policy_typed, artefacts, texts)
-    one = _exported(engine, policy, texts, priced if has_table(priced, options.batches) else ())
+    has_table = options.batches is not None or len(priced) > 1
+    one = _exported(engine, policy, texts, priced if has_table else ())
+    source, make = _MAKERS[engine]
     notes = [
         *notes_of(one),
-        *block_note(_SOURCES[engine].engine, one),
-        *([_NO_TREES] if has_table(priced, options.batches) and not one.is_chain else []),
+        *filter(None, [block_note(source.engine, one)]),
+        *([_NO_TREES] if has_table and not one.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    if engine == "modelopt":
-        text, said = _modelopt(one, notes, texts)
-    else:
-        text, said = _MAKERS[engine](one, notes, options)
+    text, said = make(one, notes, texts, options)
     return text, f"Settings of {policy.label} for {engine}", tuple(said)
 
 
@@ -200,26 +191,11 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
-    if method == EAGLE3 and engine not in (*SERVED, "aisimulate"):
+    if method not in WRITTEN[engine]:
+        those = ", ".join(one for one, methods in WRITTEN.items() if method in methods)
         raise UsageError(
-            f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
-            "these, or write a table: --format markdown"
-        )
-    if method == DSPARK and engine not in WITH_DSPARK:
-        raise UsageError(
-            f"settings of a drafter of DSpark are written for {', '.join(WITH_DSPARK)}, not for {engine}; choose one "
-            "of these, or write a table: --format markdown"
-        )
-    if method == UNO and engine != "sglang":
-        raise UsageError(
-            f"with an adapter of UNO's SGLang alone drafts, not {engine}; give --format sglang, or write a table: "
-            "--format markdown"
-        )
-    if not kept.root_seen and method == DFLASH:
-        raise UsageError(
-            f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
-            "which no engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format "
-            "markdown"
+            f"settings of {DRAFTERS[method]} are written for {those}, not for {engine}; choose one of these, or write "
+            "a table: --format markdown"
         )
     is_tabled = policy.name == CHAIN and method in TABLED.get(engine, ())
     if method == EAGLE3:
@@ -243,14 +219,17 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
     kept = manifest.draft_sets[draft]
     if policy.name == HEAD_TREE:
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
-    if kept.noise:
-        return UNO, kept.model.name
-    if kept.is_chain and (manifest.imported is not None or kept.candidates_only):
+    if method := method_of(kept):
+        return method, kept.model.name
+    if kept.root_seen:
         raise UsageError(
             f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
             f"set {draft} is such; write a table: --format markdown"
         )
-    return EAGLE3 if kept.is_head else DSPARK if kept.is_chain else DFLASH, kept.model.name
+    raise UsageError(
+        f"settings for engines are of drafters, and the draft set {draft} is of the target's own masks, which no "
+        "engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format markdown"
+    )
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
@@ -275,7 +254,7 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
     settings = vllm_settings(policy, options.draft_tokens)
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
@@ -285,7 +264,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> M
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
 
-def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
     if policy.method == UNO:
         return _sglang_uno(policy, notes)
     settings = sglang_settings(policy)
@@ -297,7 +276,7 @@ def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) ->
 
 
 def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
-    settings = uno_settings(policy, _temperature(policy))
+    settings = uno_settings(policy, policy.about["temperature"])
     per_cycle = 2 * policy.acceptance.pooled.acceptance_length
     said = [
         *notes,
@@ -310,14 +289,7 @@ def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
     return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
 
 
-def _temperature(policy: ExportedPolicy) -> float:
-    """At which the trace was recorded."""
-    temperature = policy.about["temperature"]
-    assert isinstance(temperature, float | int)
-    return temperature
-
-
-def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
     settings = tensorrt_llm_settings(policy)
     if policy.is_chain and not policy.choices and policy.method == DFLASH:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
@@ -332,8 +304,8 @@ def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
     return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_served else {})
 
 
-def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    settings = edge_llm_settings(policy, _temperature(policy))
+def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+    settings = edge_llm_settings(policy, policy.about["temperature"])
     commands = edge_llm_commands(policy, settings)
     said = [*notes, "specVerifySize counts the root, the other numbers do not."]
     file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}
@@ -342,7 +314,7 @@ def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) 
     return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
 
 
-def _aisimulate(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
     settings, num = aisimulate_settings(policy), replayed(policy)
     cut = f"{policy.policy.label} drafts {policy.deepest} tokens, and {num} are replayed there, so it is cut."
     said = [
@@ -354,7 +326,7 @@ def _aisimulate(policy: ExportedPolicy, notes: list[str], options: EngineOptions
     return _commented(policy, AISIMULATE, said, ["speculation:", *_yaml(settings, "  ")], ending), [*said, *ending]
 
 
-def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
+def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
         {key: str(value) for key, value in as_json(model).items()} | {"name": short_name(model.name)}
@@ -408,18 +380,13 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_MAKERS: Mapping[str, Callable[[ExportedPolicy, list[str], EngineOptions], Made]] = {
-    "vllm": _vllm,
-    "sglang": _sglang,
-    "tensorrt-llm": _tensorrt_llm,
-    "tensorrt-edge-llm": _edge_llm,
-    "aisimulate": _aisimulate,
+_Maker = Callable[[ExportedPolicy, list[str], ExportedTexts, EngineOptions], Made]
+_MAKERS: Mapping[str, tuple[EngineSource, _Maker]] = {
+    "vllm": (VLLM, _vllm),
+    "sglang": (SGLANG, _sglang),
+    "tensorrt-llm": (TENSORRT_LLM, _tensorrt_llm),
+    "tensorrt-edge-llm": (EDGE_LLM, _edge_llm),
+    "modelopt": (MODELOPT, _modelopt),
+    "aisimulate": (AISIMULATE, _aisimulate),
 }
-_SOURCES = {
-    "vllm": VLLM,
-    "sglang": SGLANG,
-    "tensorrt-llm": TENSORRT_LLM,
-    "tensorrt-edge-llm": EDGE_LLM,
-    "modelopt": MODELOPT,
-    "aisimulate": AISIMULATE,
-}
+"""Where the fields of each engine's settings were read, and what writes them."""

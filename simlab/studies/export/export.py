@@ -17,6 +17,7 @@ from simlab.analysis.export.engine_costs import (
     step_curves,
     temperature_of,
 )
+from simlab.analysis.export.engine_settings import WRITTEN
 from simlab.analysis.export.paper import (
     MEASURES,
     NOTHING,
@@ -39,7 +40,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import ExportedTexts
-from simlab.studies.export.engines import ENGINES, MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
+from simlab.studies.export.engines import MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
@@ -229,6 +230,7 @@ def temperatures_text(texts: ExportedTexts) -> Made:
 CONFORMANCE = "conformance"
 _MOST_SYNTHETIC = 10_000
 TABLES = ("latex", "markdown")
+ENGINES = tuple(WRITTEN)
 FORMATS = (CONFORMANCE, *ENGINES, *COST_TABLES, TEMPERATURES, *TABLES)
 
 _READ_BY = {
