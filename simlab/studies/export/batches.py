@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
 from simlab.analysis.table.price_draws import BatchPrices
-from simlab.errors import CostError
+from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import BatchPricing, Prices
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
@@ -38,6 +40,14 @@ class ExportedTexts:
     def depth(self) -> int:
         """Tokens that the trace's own block drafts."""
         return self.trace.manifest.draft_sets[self.draft].depth
+
+    def policy(self, typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
+        """The one policy that was asked for, if the trace holds what it reads."""
+        found = parse_policies([typed], artefacts)
+        if len(found) != 1:
+            raise UsageError(f"`{typed}` names {len(found)} policies; a file is of one, so name one")
+        check_needs(found[0].policy, self.trace.holds(self.draft))
+        return found[0]
 
     def lengths(self, most: int) -> tuple[int, ...]:
         """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""

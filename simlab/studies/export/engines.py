@@ -3,8 +3,8 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from simlab.analysis.export.aisimulate import AISIMULATE, aisimulate_settings, dynamo_flags, replayed
 from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_llm_settings
@@ -42,11 +42,10 @@ from simlab.analysis.table.summaries import Acceptance, acceptance_of
 from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
 from simlab.ids import VERSION
+from simlab.options import paths
 from simlab.policies.engine.replay import Replay
-from simlab.policies.orders.node_order import NEVER
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
-from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import ExportedTexts, batch_table
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
@@ -56,10 +55,13 @@ from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
 from simlab.untrusted.visible import visible
 
+if TYPE_CHECKING:
+    from simlab.studies.export.export import ExportOptions
+
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
 
-def about(texts: ExportedTexts) -> dict[str, object]:
+def about(texts: ExportedTexts) -> dict[str, Any]:
     """Where the numbers come from."""
     manifest, trace = texts.trace.manifest, texts.trace
     wanted = set(texts.wanted)
@@ -136,45 +138,22 @@ Made = tuple[str, list[str]]
 """The file, and what to know beside it."""
 
 
-MOST_DRAFT_TOKENS = NEVER - 1
-"""The largest tree that any policy has."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What was asked for.
-
-    Attributes:
-        costs: latency profiles, for a table one of each batch size.
-        batches: batch sizes of the table.
-        draft_tokens: tokens that a round drafts in vLLM's load test.
-        limit: the first so many prompts only.
-        out: where the file will be, as TensorRT-LLM's command names it.
-    """
-
-    costs: Sequence[Path] = ()
-    batches: Sequence[int] | None = None
-    draft_tokens: int | None = None
-    limit: int | None = None
-    out: Path | None = None
-
-
-def engine_file(
-    engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions
-) -> tuple[str, str, tuple[str, ...]]:
+def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, str, tuple[str, ...]]:
     """The settings of one policy for an engine, and how to start it with them.
 
     Returns:
         The file; what is in it, in a sentence; what else to know, of which the last lines start a server, or say why
         none can run the policy.
     """
-    costs = options.costs
+    engine, costs = options.file_format or "", paths(options.cost)
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
-    priced = priced_batches(costs, options.batches, texts.trace, texts.draft, options.limit)
+    priced = priced_batches(costs, options.batch, texts.trace, texts.draft, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
-    policy = _policy(policy_typed, artefacts, texts)
-    has_table = options.batches is not None or len(priced) > 1
+    policy = texts.policy(options.policy or "", artefacts)
+    if is_plain_decoding(policy.policy):
+        raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
+    has_table = options.batch is not None or len(priced) > 1
     one = _exported(engine, policy, texts, priced if has_table else ())
     source, make = _MAKERS[engine]
     notes = [
@@ -232,16 +211,6 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
     )
 
 
-def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
-    found = parse_policies([typed], artefacts)
-    if len(found) != 1:
-        raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
-    if is_plain_decoding(found[0].policy):
-        raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
-    check_needs(found[0].policy, texts.trace.holds(texts.draft))
-    return found[0]
-
-
 def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
     replay, found = Replay([(policy.policy, None)]), []
@@ -254,7 +223,7 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = vllm_settings(policy, options.draft_tokens)
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
@@ -264,7 +233,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, option
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
 
-def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     if policy.method == UNO:
         return _sglang_uno(policy, notes)
     settings = sglang_settings(policy)
@@ -289,11 +258,11 @@ def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
     return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
 
 
-def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = tensorrt_llm_settings(policy)
     if policy.is_chain and not policy.choices and policy.method == DFLASH:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
-    out = options.out or Path("tensorrt-llm.yaml")
+    out = Path(options.out or "tensorrt-llm.yaml")
     here, beside = (_ending(policy, TENSORRT_LLM, _trtllm_commands(policy, file)) for file in (str(out), out.name))
     text = _commented(policy, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
     return text, [*notes, *([] if options.out else [f"The commands read this file as {out}."]), *here]
@@ -304,7 +273,7 @@ def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
     return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_served else {})
 
 
-def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = edge_llm_settings(policy, policy.about["temperature"])
     commands = edge_llm_commands(policy, settings)
     said = [*notes, "specVerifySize counts the root, the other numbers do not."]
@@ -314,7 +283,7 @@ def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, op
     return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
 
 
-def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings, num = aisimulate_settings(policy), replayed(policy)
     cut = f"{policy.policy.label} drafts {policy.deepest} tokens, and {num} are replayed there, so it is cut."
     said = [
@@ -326,7 +295,7 @@ def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, 
     return _commented(policy, AISIMULATE, said, ["speculation:", *_yaml(settings, "  ")], ending), [*said, *ending]
 
 
-def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: EngineOptions) -> Made:
+def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
         {key: str(value) for key, value in as_json(model).items()} | {"name": short_name(model.name)}
@@ -380,7 +349,7 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_Maker = Callable[[ExportedPolicy, list[str], ExportedTexts, EngineOptions], Made]
+_Maker = Callable[[ExportedPolicy, list[str], ExportedTexts, "ExportOptions"], Made]
 _MAKERS: Mapping[str, tuple[EngineSource, _Maker]] = {
     "vllm": (VLLM, _vllm),
     "sglang": (SGLANG, _sglang),

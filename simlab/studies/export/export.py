@@ -34,15 +34,15 @@ from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.ids import VERSION
-from simlab.options import SLICES, batch_sizes, count, option, path_or_none, paths, study
+from simlab.options import SLICES, batch_sizes, count, option, paths, study
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.orders.node_order import NEVER
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import ExportedTexts
-from simlab.studies.export.engines import MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
+from simlab.studies.export.engines import TABLED, about, engine_file
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
+from simlab.studies.inputs.prices import cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -64,32 +64,19 @@ from simlab.untrusted.visible import visible_html
 _SYNTHETIC_KEPT = 12
 
 
-def conformance_text(policy: str, trace: Trace, options: "ExportOptions") -> tuple[str, str]:
+def conformance_text(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, str]:
     """The file, and a sentence that says what is in it."""
-    costs = paths(options.cost)
+    costs, trace, draft = paths(options.cost), texts.trace, texts.draft
     if len(costs) > 1:
         raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
-    draft = trace.draft_name(options.draft_set)
-    wanted = first_prompts(trace, options.limit)
-    one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, options.limit), trace, draft)
-    lines = [
-        *_recorded_rounds(one, trace, draft, wanted, options.rounds),
-        *_synthetic_rounds(one, options.synthetic or 0),
-    ]
+    prices = prices_for_trace(costs[0] if costs else None, trace, draft, options.limit)
+    one = texts.policy(options.policy or "", TraceArtefacts(prices, trace, draft))
+    lines = [*_recorded_rounds(one, texts, options.rounds), *_synthetic_rounds(one, options.synthetic or 0)]
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
         for line in (_header(one, trace, draft, len(lines)), *lines)
     )
     return text, f"{len(lines):,} rounds of {one.label}"
-
-
-def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
-    """The one policy that was asked for, if the trace holds what it reads."""
-    policies = parse_policies([text], TraceArtefacts(prices, trace, draft))
-    if len(policies) != 1:
-        raise UsageError(f"`{text}` names {len(policies)} policies; a file holds the rounds of one, so name one")
-    check_needs(policies[0].policy, trace.holds(draft))
-    return policies[0]
 
 
 def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
@@ -116,12 +103,10 @@ def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> d
     }
 
 
-def _recorded_rounds(
-    policy: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
-) -> Iterator[Mapping[str, object]]:
+def _recorded_rounds(policy: NamedPolicy, texts: ExportedTexts, most: int | None) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
-    with progress_bar(None, "export", "sequence", len(wanted)) as bar:
-        for recorded in trace.recorded(draft, wanted, channels_read([policy.policy])):
+    with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
+        for recorded in texts.trace.recorded(texts.draft, texts.wanted, channels_read([policy.policy])):
             prompt = recorded.prompt
             text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
             yield from _rounds(policy, recorded, text, most)
@@ -217,8 +202,7 @@ def temperatures_text(texts: ExportedTexts) -> Made:
     if not positions or not len(positions[0].right):
         raise TraceError(f"{texts.trace.place} holds no round that a temperature could be fitted on")
     temperatures = [temperature_of(position) for position in positions]
-    wanted = set(texts.wanted)
-    datasets = sorted({sequence.prompt.dataset for sequence in texts.trace.sequences() if sequence.index in wanted})
+    datasets: list[str] = about(texts)["datasets"]
     value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0].right)}
     notes = (
         "Fitted on the drafter's own probabilities of first candidates; a confidence head has other temperatures.",
@@ -367,7 +351,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
         "tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
         "(default: as deep as the policy drafts)",
         "N",
-        read=count(1, MOST_DRAFT_TOKENS),
+        read=count(1, NEVER - 1),
         group="of a policy on a trace",
     )
     rounds: int | None = option(
@@ -449,13 +433,9 @@ def export(options: ExportOptions) -> ExportedFile:
         raise UsageError(f"--format {options.file_format} needs --policy, such as -p ddtree:budget=16")
     recording = opened(options.trace, paths(options.cost))
     if options.file_format == CONFORMANCE:
-        return ExportedFile(*conformance_text(options.policy, recording, options))
+        return ExportedFile(*conformance_text(_texts(recording, options), options))
     own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
-    texts = replace(_texts(recording, options), own_blocks=own)
-    choices = EngineOptions(
-        paths(options.cost), options.batch, options.draft_tokens, options.limit, path_or_none(options.out)
-    )
-    return ExportedFile(*engine_file(options.file_format, options.policy, texts, choices))
+    return ExportedFile(*engine_file(replace(_texts(recording, options), own_blocks=own), options))
 
 
 def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[ExportTable]:
