@@ -20,7 +20,7 @@ from simlab.analysis.crosscheck.text import (
     verdict_text,
 )
 from simlab.analysis.crosscheck.verdict import ROUNDS, Verdict, verdict_of
-from simlab.analysis.engines.answers import EngineError, ServerCounters
+from simlab.analysis.engines.answers import EngineError, Json, ServerCounters
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
 from simlab.options import draft_set_option, limit_option, option, path_or_none, progress_option, study
@@ -231,7 +231,7 @@ def _checked(options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable
         collected, draft, texts, remarks = _kept(found, Path(options.answers), options)
         address = str(options.answers)
     else:
-        collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder, options.progress)
+        collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder)
         address = options.endpoint
     return _compared(found, draft, address, collected, texts, options, remarks)
 
@@ -253,27 +253,25 @@ def _kept(
 
 
 def _asked(
-    trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None, progress: bool | None
+    trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None
 ) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
-    server = reach(Endpoint(address, options.time_limit, _key(options.key_variable)), options.engine)
+    manifest, endpoint = trace.manifest, Endpoint(address, options.time_limit, _key(options.key_variable))
+    server = reach(endpoint, options.engine, manifest.stop_token_ids, options.model)
     _check_idle(server, options.shared_server)
-    manifest = trace.manifest
-    model = options.model or server.facts.model or ""
-    stops = manifest.stop_token_ids
     # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
     some = foretold_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
     with step("crosscheck", "a first short request"):
-        first = warmed_up(server, some, stops, model)
+        first = warmed_up(server, some)
     k = server.facts.num_speculative
     if k is None and first.num_drafted and first.num_rounds:
         k = -(-first.num_drafted // first.num_rounds)
     if k is None:
-        kept = trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
-        k = kept.depth
+        k = manifest.draft_sets[trace.draft_name(options.draft_set)].depth
+    told = f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
     if k == 0 or (not server.has_counters and first.num_rounds is None and first.accepted is None):
         raise EngineError(
             f"the server at {server.endpoint.address} tells nothing of speculative decoding: it serves without a "
-            f"drafter, or hides its metrics; serve with one{_how_told(server)}"
+            f"drafter, or hides its metrics; serve with one{told}"
         )
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, server.engine.title)
     texts, asked = asked_tokens(
@@ -281,19 +279,18 @@ def _asked(
         options.exact_counters,
     )  # fmt: skip
     _check_length(server, texts, asked, k)
-    log = None if folder is None else AnswerLog(folder / ANSWERS, server.engine, server.facts, trace.text_id)
-    with progress_bar(progress, "crosscheck", "text", len(texts)) as bar:
-        collected = collect(
-            server, texts, asked, stops, model, options.concurrency, options.shared_server,
-            lambda index, body: None if log is None else log.keep(index, asked[index], body), bar.update,
-        )  # fmt: skip
-    if log is not None:
-        log.keep_counters(collected.counters)
+    log = None if folder is None else AnswerLog(folder / ANSWERS, server, k, trace.text_id)
+    with progress_bar(options.progress, "crosscheck", "text", len(texts)) as bar:
+
+        def came(index: int, body: Json) -> None:
+            if log is not None:
+                log.add({"sequence": index, "asked": asked[index], "body": body})
+            bar.update()
+
+        collected = collect(server, texts, asked, options.concurrency, options.shared_server, came)
+    if log is not None and collected.counters is not None:
+        log.add({"counters": collected.counters.to_json()})
     return collected, draft, texts, _remarks(server, trace)
-
-
-def _how_told(server: Server) -> str:
-    return f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
 
 
 def _key(variable: str | None) -> str | None:
