@@ -30,28 +30,18 @@ class EngineSource:
     """What was read of one engine.
 
     Attributes:
-        engine: its name.
+        name: of the engine.
         repository: where its source is.
         files: path and commit of each file that was read.
         also: documentation and discussions.
         read_on: the day.
     """
 
-    engine: str
+    name: str
     repository: str
     files: Mapping[str, str]
     also: tuple[str, ...] = ()
     read_on: str = READ_ON
-
-    def stamp(self) -> dict[str, object]:
-        """As it stands in a file."""
-        return {
-            "name": self.engine,
-            "repository": self.repository,
-            "files": dict(self.files),
-            "also": list(self.also),
-            "read_on": self.read_on,
-        }
 
 
 VLLM = EngineSource(

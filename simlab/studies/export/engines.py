@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
     return {
         "format": "simlab-export",
         "simlab_version": VERSION,
-        "engine": source.stamp(),
+        "engine": asdict(source),
         "policy": policy.policy.label,
         "policy_id": policy.policy.policy_id,
         "artefacts": dict(getattr(policy.policy.policy, "artefacts", {})),
@@ -158,7 +159,7 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     source, make = _MAKERS[engine]
     notes = [
         *notes_of(one),
-        *filter(None, [block_note(source.engine, one)]),
+        *filter(None, [block_note(source.name, one)]),
         *([_NO_TREES] if has_table and not one.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
@@ -228,7 +229,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, option
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
     commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.engine, policy.policy.label, policy.method)])]
+    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy.policy.label, policy.method)])]
     file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
@@ -315,11 +316,11 @@ def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str,
     """The last lines: commands below what they are for, or why nothing serves the policy."""
     found = [
         _NAMES,
-        f"To load test {source.engine}, with as many tokens accepted as {policy.policy.label} would:",
+        f"To load test {source.name}, with as many tokens accepted as {policy.policy.label} would:",
         commands["load_test"],
     ]
     if "serve" not in commands:
-        return [*found, cannot_run(source.engine, policy.policy.label, policy.method)]
+        return [*found, cannot_run(source.name, policy.policy.label, policy.method)]
     what = "the chain of each batch size" if policy.choices else policy.policy.label
     return [*found, f"To serve {what}:", commands["serve"]]
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from simlab.analysis.export.engine_costs import (
     FEWEST,
-    BatchCosts,
     chain_positions,
     sampled_steps,
     step_curves,
@@ -52,7 +51,6 @@ from simlab.traces.artefacts.confirmation import results_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_text, sampled_text
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
-from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
 from simlab.traces.results.rows import Results
@@ -127,23 +125,6 @@ def _rounds(
         yield {"text": text} | found
 
 
-# A trace that is published: what ``simlab export --push`` sends.
-
-
-def prepared(
-    place: str, trace: TraceSource | None = None, license_id: str | None = None, public: bool = False
-) -> Publication:
-    """Put together what is sent; its ``text`` shows it, and its ``send`` sends it.
-
-    Args:
-        place: ``hf://datasets/OWNER/NAME[@REVISION][/FOLDER]``, ``s3://BUCKET/PREFIX``, or a folder.
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        license_id: of the texts, as the hub names it; None: unknown.
-        public: whether everybody may see a repository that is made for it.
-    """
-    return publication(opened(trace), place, license_id, public)
-
-
 # ``simlab export --format sglang-sps``, ``vllm-curves`` and ``sglang-sts``: what engines' schedulers read.
 
 
@@ -162,8 +143,8 @@ def cost_table_text(file_format: str, paths: Sequence[Path]) -> Made:
     first = files[paths[0]]
     _check_same(paths, files)
     contexts = [file.contexts[-1] for file in files.values()]
-    profiles = [BatchCosts(file.batch, file.node_counts, cost_table_of(file, path)) for path, file in files.items()]
-    context, batches = min(contexts), ", ".join(map(str, sorted(profile.batch for profile in profiles)))
+    profiles = [(file, cost_table_of(file, path)) for path, file in files.items()]
+    context, batches = min(contexts), ", ".join(map(str, sorted(file.batch for file in files.values())))
     notes = [f"Seconds are those at a context of {context:,} tokens; the form holds one context only."]
     try:
         if file_format == SGLANG:
@@ -199,11 +180,11 @@ def temperatures_text(texts: ExportedTexts) -> Made:
             parts.append(some.drafted())
             bar.update(len(some.sequences))
     positions = chain_positions(parts) if parts else []
-    if not positions or not len(positions[0].right):
+    if not positions or not len(positions[0][1]):
         raise TraceError(f"{texts.trace.place} holds no round that a temperature could be fitted on")
     temperatures = [temperature_of(position) for position in positions]
     datasets: list[str] = about(texts)["datasets"]
-    value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0].right)}
+    value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0][1])}
     notes = (
         "Fitted on the drafter's own probabilities of first candidates; a confidence head has other temperatures.",
         f"A position with fewer than {FEWEST} right or wrong candidates keeps 1.",
