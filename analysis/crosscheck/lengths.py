@@ -1,5 +1,6 @@
 """Acceptance lengths of an engine beside those that a trace predicts, paired by prompt."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import numpy as np
 from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.statistics.intervals import UNKNOWN, ratio_interval, speedup_interval
 from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.text import is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,13 @@ class ComparedLengths:
             **self.foretold.row("trace", digits=None),
             **self.error.row("trace_over_engine", digits=None),
         }
+
+
+def percent_off(ratio: Estimate, unit: str = "") -> str:
+    """How far a ratio is from 1, in per cent, with its interval where that is known; empty where the ratio is not."""
+    low, high = ratio.interval.low, ratio.interval.high
+    ends = f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]" if is_known(ratio.interval) else ""
+    return "" if math.isnan(ratio.value) else f"{100 * (ratio.value - 1):+.2f}{unit}{ends}"
 
 
 def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:

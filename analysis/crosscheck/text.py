@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT, DriftFigure, suspicion
-from simlab.analysis.crosscheck.lengths import ComparedLengths
+from simlab.analysis.crosscheck.lengths import ComparedLengths, percent_off
 from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
 from simlab.analysis.engines.answers import COUNTS, ServerCounters
@@ -25,14 +25,13 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
     if lengths is None:
         return ""
     heads = ["acceptance length", "engine", "[95 %]", "trace", "[95 %]", "trace over engine, %"]
-    error = lengths.error
-    shown = "exact" if lengths.all_equal else f"{100 * (error.value - 1):+.2f}{_percent(error.interval)}"
+    shown = "exact" if lengths.all_equal else percent_off(lengths.error)
     row = [
         f"{lengths.num_prompts:,} prompts",
         f"{lengths.measured:v4}",
-        _ends(lengths.measured.interval),
+        f"{lengths.measured:i4}",
         f"{lengths.foretold:v4}",
-        _ends(lengths.foretold.interval),
+        f"{lengths.foretold:i4}",
         shown,
     ]
     few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
@@ -166,10 +165,6 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
 
 def _change(ratio: float) -> str:
     return f"{100 * (ratio - 1):.1f}"
-
-
-def _ends(interval: Interval) -> str:
-    return "" if math.isnan(interval.low) else f"[{interval.low:.4f}, {interval.high:.4f}]"
 
 
 def _percent(interval: Interval) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simlab.analysis.crosscheck.lengths import ComparedLengths
+from simlab.analysis.crosscheck.lengths import ComparedLengths, percent_off
 from simlab.analysis.crosscheck.rounds import ComparedText, all_differences
 from simlab.analysis.engines.answers import ServerCounters
 
@@ -101,8 +101,7 @@ def _by_rounds(
         return Verdict(
             LENGTHS_DIFFER,
             ROUNDS,
-            f"single rounds part at close calls alone, but the acceptance length is {_off(lengths)} from the "
-            "predicted one",
+            f"single rounds part at close calls alone, but {_off(lengths)}",
         )
     return Verdict(
         TIES,
@@ -116,10 +115,14 @@ def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedT
     if lengths.all_equal and not parted:
         return Verdict(CONFIRMED, level, "every text has as many rounds as predicted")
     if lengths.agrees:
-        return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from the predicted one")
+        return Verdict(
+            LENGTHS_AGREE, level, f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"
+        )
     if math.isnan(lengths.error.interval.low):
         return Verdict(LENGTHS_DIFFER, level, "one prompt allows no interval, and its number of rounds is another one")
-    return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from the predicted one")
+    return Verdict(
+        LENGTHS_DIFFER, level, f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"
+    )
 
 
 def _by_counters(counters: ServerCounters | None, foretold: ServerCounters, parted: Sequence[ComparedText]) -> Verdict:
@@ -159,6 +162,4 @@ def _parted(text: ComparedText, num: int, num_texts: int) -> str:
 
 
 def _off(lengths: ComparedLengths) -> str:
-    low, high = lengths.error.interval.low, lengths.error.interval.high
-    ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
-    return f"{100 * (lengths.error.value - 1):+.2f} %{ends}"
+    return f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"
