@@ -1,6 +1,5 @@
 """An engine's rounds beside the trace's, up to where the texts part: behind that they answer different questions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +85,7 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: fl
     written = min(len(text), asked)
     parting = _parting(text, answer, written)
     gap = float(text.gaps[parting]) if parting is not None and parting < len(text) else float("nan")
-    ended, differences, num_short = _rounds(text, answer, parting, ties)
+    ended, num_short = _rounds(text, answer, parting)
     return ComparedText(
         text=text,
         num_tokens=answer.num_tokens,
@@ -94,7 +93,7 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: fl
         gap=gap,
         is_tie=parting is not None and gap <= ties,
         ended=ended,
-        differences=differences,
+        differences=tuple(_difference(text, *one[:3], ties) for one in ended if one[1] != one[2]),
         num_short=num_short,
         num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
         num_foretold=len(text.rounds(written)),
@@ -114,10 +113,10 @@ def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | No
 
 
 def _rounds(
-    text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: float
-) -> tuple[tuple[tuple[int, int, int, int], ...], tuple[RoundDifference, ...], int]:
+    text: ForetoldText, answer: EngineAnswer, parting: int | None
+) -> tuple[tuple[tuple[int, int, int, int], ...], int]:
     if answer.accepted is None or answer.token_ids is None:
-        return (), (), 0
+        return (), 0
     drafted = answer.drafted or (text.k,) * len(answer.accepted)
     if len(drafted) != len(answer.accepted):
         raise EngineError(
@@ -125,7 +124,7 @@ def _rounds(
             "tokens; expected as many"
         )
     known = len(text) if parting is None else min(parting, len(text))
-    root, num_short, ended, differences = 0, 0, list[tuple[int, int, int, int]](), list[RoundDifference]()
+    root, num_short, ended = 0, 0, list[tuple[int, int, int, int]]()
     for kept, asked in zip(answer.accepted, drafted, strict=True):
         if kept > asked or asked > text.k:
             raise EngineError(
@@ -136,27 +135,18 @@ def _rounds(
             num_short += asked < text.k
             reach = min(known - 1 - root, asked)
             ended.append((root, min(kept, reach), min(int(text.accepted[root]), reach), reach))
-            difference = _difference(text, *ended[-1][:3], ties)
-            differences += [] if difference is None else [difference]
         root += kept + 1
     if root < answer.num_tokens - 1:
         raise EngineError(
             f"the rounds of the answer to {text.name} make up {root + 1} of its {answer.num_tokens} tokens: some "
             "passes had no draft, or the answer is of several parts; serve with speculation on for every request"
         )
-    return tuple(ended), tuple(differences), num_short
+    return tuple(ended), num_short
 
 
-def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: float) -> RoundDifference | None:
-    if kept == foretold:
-        return None
+def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: float) -> RoundDifference:
     depth = min(kept, foretold) + 1
     # Fewer were kept than foretold: the engine's token there is some other one. More: it is the text's own.
     token = None if kept < foretold else int(text.text[root + depth])
     margin = text.margin(root, depth, token)
     return RoundDifference(root, kept, foretold, margin, margin <= ties)
-
-
-def all_differences(texts: Sequence[ComparedText]) -> list[tuple[ComparedText, RoundDifference]]:
-    """Every round that ended differently, with its text."""
-    return [(text, difference) for text in texts for difference in text.differences]

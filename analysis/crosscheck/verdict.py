@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.crosscheck.lengths import ComparedLengths, percent_off
-from simlab.analysis.crosscheck.rounds import ComparedText, all_differences
+from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.engines.answers import ServerCounters
 
 CONFIRMED, TIES = "confirmed", "confirmed up to ties"
@@ -83,7 +83,7 @@ def verdict_of(
 def _by_rounds(
     texts: Sequence[ComparedText], parted: Sequence[ComparedText], lengths: ComparedLengths | None
 ) -> Verdict:
-    differences = all_differences(texts)
+    differences = [(text, difference) for text in texts for difference in text.differences]
     num = sum(one.num_compared for one in texts)
     wrong = [(text, difference) for text, difference in differences if not difference.is_tie]
     if wrong:

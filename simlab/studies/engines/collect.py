@@ -55,12 +55,12 @@ class Endpoint:
         """
         try:
             parts = urlsplit(address if "://" in address else f"http://{address}")
-            port = parts.port
-        except ValueError as error:
-            raise EngineError(_no_address(address)) from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise EngineError(_no_address(address))
-        self.host, self.is_safe, self.port = parts.hostname, parts.scheme == "https", port
+            port, is_plain = parts.port, parts.hostname and not parts.query and not parts.username
+        except ValueError:
+            is_plain = False
+        if not is_plain or parts.scheme not in ("http", "https"):
+            raise EngineError(f"expected the address of a server such as http://127.0.0.1:8000; got {address[:100]!r}")
+        self.host, self.is_safe, self.port = parts.hostname or "", parts.scheme == "https", port
         self.path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
         self.time_limit_s, self._key = time_limit_s, key
         shown = f"{self.host}:{port}" if port else self.host
@@ -157,10 +157,6 @@ class Endpoint:
         return f"{begin}: {said}" if said else begin
 
 
-def _no_address(address: str) -> str:
-    return f"expected the address of a server such as http://127.0.0.1:8000; got {address[:100]!r}"
-
-
 FORMAT = "simlab-engine-answers"
 _WARM_UP_TOKENS = 16
 _SETTLES_S = 2.0
@@ -251,26 +247,20 @@ def reach(endpoint: Endpoint, wanted: str, stops: Sequence[int], model: str | No
         model: the name under which the target is served; None: as the server says.
     """
     candidates = ENGINES if wanted == "auto" else (engine_named(wanted),)
-    found: tuple[Engine, Samples | None] | None = None
     for engine in candidates:
         samples = _samples(endpoint, engine)
-        known = None if samples is None else engine_of(samples)
-        if known is engine:
-            found = engine, samples
+        if samples is not None and engine_of(samples) is engine:
             break
-    if found is None:
+    else:
         # A server without metrics is taken at its word.
-        if wanted != "auto":
-            found = candidates[0], None
-        elif endpoint.facts("/server_info") is not None and endpoint.facts("/version") is None:
-            found = engine_named("sglang"), None
-        else:
+        samples, engine = None, candidates[0] if wanted != "auto" else engine_named("sglang")
+        is_sglang = endpoint.facts("/server_info") is not None and endpoint.facts("/version") is None
+        if wanted == "auto" and not is_sglang:
             raise EngineError(
                 f"{endpoint.address} shows no metrics of an engine that is known "
                 f"({', '.join(one.title for one in ENGINES)}); check the address, start the server with its metrics "
                 "on, or name it with --engine"
             )
-    engine, samples = found
     told = {path: value for path in engine.fact_paths if (value := endpoint.facts(path)) is not None}
     counted = samples is not None and engine.counters(samples).num_rounds is not None
     facts = engine.facts(told, samples)

@@ -8,7 +8,7 @@ import numpy as np
 
 from simlab.analysis.table.text import aligned, within_width
 from simlab.arrays import Doubles, Longs
-from simlab.errors import UsageError, as_usage_error
+from simlab.errors import UsageError
 from simlab.options import study
 from simlab.studies.engines.import_options import OF_METRICS, OF_TIMINGS, ImportOptions
 from simlab.studies.result import StudyResult
@@ -141,9 +141,8 @@ def import_candidates(options: ImportOptions) -> CandidateCounts | ImportedTrace
         SimlabError: the file is not as the format asks for it, or no trace can be made of it; the folder is taken.
     """
     (path,) = map(Path, options.files)
-    with as_usage_error():
-        unread = [name for name in (*OF_TIMINGS, *OF_METRICS, "trace", "draft_set") if name != "out"]
-        options.check_unread(unread, path, "candidates of an engine")
+    unread = [name for name in (*OF_TIMINGS, *OF_METRICS, "trace", "draft_set") if name != "out"]
+    options.check_unread(unread, path, "candidates of an engine")
     dump = read_candidates(path)
     reason = why_no_trace(dump)
     if options.out is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from simlab.analysis.table.text import within_width
 from simlab.channels import POOL
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
-from simlab.errors import CostError, UsageError, as_usage_error
+from simlab.errors import CostError, UsageError
 from simlab.options import study
 from simlab.studies.engines.import_candidates import CandidateCounts, ImportedTrace, import_candidates
 from simlab.studies.engines.import_options import AUTO, OF_METRICS, TIMINGS, ImportOptions
@@ -149,8 +149,7 @@ def import_timings(options: ImportOptions) -> ImportedCosts:
         SimlabError: the timings cannot be read, or say too little; the cost file is there already.
     """
     (timings_path,) = options.files
-    with as_usage_error():
-        options.check_unread(OF_METRICS, timings_path, "timings")
+    options.check_unread(OF_METRICS, timings_path, "timings")
     if not Path(timings_path).is_file():
         read_timings(timings_path)  # refuses what is no name of packaged timings either
     if options.out is None:

@@ -11,7 +11,7 @@ from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError, ServerCounters, total
 from simlab.analysis.engines.files import PROMETHEUS, VLLM_LOG, MetricsFile, read_metrics_file
 from simlab.analysis.table.text import within_width
-from simlab.errors import UsageError, as_usage_error
+from simlab.errors import UsageError
 from simlab.options import study
 from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
 from simlab.studies.engines.import_options import OF_TIMINGS, ImportOptions
@@ -104,8 +104,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     """
     if not options.files:
         raise UsageError("expected at least one file of metrics")
-    with as_usage_error():
-        options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
+    options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
     found = opened(options.trace)
     read = [one for path in options.files for one in read_metrics_file(Path(path))]
     _check_alike(read)

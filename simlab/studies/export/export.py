@@ -198,26 +198,17 @@ TABLES = ("latex", "markdown")
 ENGINES = tuple(WRITTEN)
 FORMATS = (CONFORMANCE, *ENGINES, *COST_TABLES, TEMPERATURES, *TABLES)
 
-_READ_BY = {
-    "trace": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "policy": (CONFORMANCE, *ENGINES),
-    "draft_set": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "cost": (CONFORMANCE, *ENGINES, *COST_TABLES),
-    "limit": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "rounds": (CONFORMANCE,),
-    "synthetic": (CONFORMANCE,),
-    "batch": TABLED,
-    "block_trace": TABLED,
-    "draft_tokens": ("vllm",),
-    "progress": (*ENGINES, TEMPERATURES),
-    "results": TABLES,
-    "rows": TABLES,
-    "columns": TABLES,
-    "show": TABLES,
-    "labels": TABLES,
-    "intervals": TABLES,
+_READ_BY: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    (CONFORMANCE, *ENGINES, TEMPERATURES): ("trace", "draft_set", "limit"),
+    (CONFORMANCE, *ENGINES): ("policy",),
+    (CONFORMANCE, *ENGINES, *COST_TABLES): ("cost",),
+    (CONFORMANCE,): ("rounds", "synthetic"),
+    tuple(TABLED): ("batch", "block_trace"),
+    ("vllm",): ("draft_tokens",),
+    (*ENGINES, TEMPERATURES): ("progress",),
+    TABLES: ("results", "rows", "columns", "show", "labels", "intervals"),
 }
-"""Which formats read an option; with the others it is refused."""
+"""Options that some formats read; with the others they are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +386,10 @@ def export(options: ExportOptions) -> ExportedFile:
     """
     if options.file_format is None:
         raise UsageError(f"expected a format, one of {', '.join(FORMATS)}")
-    for name, formats in _READ_BY.items():
-        if getattr(options, name) not in (None, (), False) and options.file_format not in formats:
-            typed = f"--{name.replace('_', '-')}"
+    for formats, names in _READ_BY.items():
+        given = [name for name in names if getattr(options, name) not in (None, (), False)]
+        if given and options.file_format not in formats:
+            typed = f"--{given[0].replace('_', '-')}"
             raise UsageError(f"{typed} is read with --format {', '.join(formats)}, not with {options.file_format}")
     if options.file_format in TABLES:
         if options.results is None:

@@ -1,7 +1,7 @@
 """What serving engines draft with a trace's drafter: the trees that are compared for them, and the lines to paste."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice, drafted
@@ -9,6 +9,7 @@ from simlab.analysis.export.edge_llm import EDGE_MOST_K, EDGE_MOST_NODES, EDGE_T
 from simlab.analysis.export.engine_settings import (
     DRAFTERS,
     HEAD_TREE,
+    UNO,
     WRITTEN,
     HeadShape,
     head_shape,
@@ -96,24 +97,19 @@ def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | N
     if kept.is_head:
         return _trees_of_head(trace, sizes, engine)
     if not kept.root_seen:
-        return _trees_of_uno(kept, sizes)
+        nodes = {top_k: uno_nodes(kept.depth, top_k) for top_k in _TREE_K}
+        return _by_width(UNO, sizes, {top_k: (fewest - 1, most - 1) for top_k, (fewest, most) in nodes.items()})
     if engine is None:
         budgets = [str(size) for size in sizes if 1 < size <= kept.exact_budget]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
-    found = []
-    for top_k in _TREE_K:
-        budgets = [str(size) for size in sizes if top_k <= size <= min(kept.exact_budget, EDGE_MOST_NODES - 1)]
-        found += [f"{EDGE_TREE}:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
-    return found
+    most = min(kept.exact_budget, EDGE_MOST_NODES - 1)
+    return _by_width(EDGE_TREE, sizes, {top_k: (top_k, most) for top_k in _TREE_K})
 
 
-def _trees_of_uno(kept: DraftSet, sizes: Sequence[int]) -> list[str]:
-    found = []
-    for top_k in _TREE_K:
-        fewest, most = uno_nodes(kept.depth, top_k)
-        budgets = [str(size) for size in sizes if fewest <= size + 1 <= most]
-        found += [f"uno:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
-    return found
+def _by_width(name: str, sizes: Sequence[int], limits: Mapping[int, tuple[int, int]]) -> list[str]:
+    """Trees of each number of candidates a node, with the fewest and the most tokens that such trees may have."""
+    found = {top_k: [str(size) for size in sizes if low <= size <= high] for top_k, (low, high) in limits.items()}
+    return [f"{name}:budget={'/'.join(budgets)},top_k={top_k}" for top_k, budgets in found.items() if budgets]
 
 
 def _trees_of_head(trace: Trace, sizes: Sequence[int], engine: str | None) -> list[str]:
