@@ -236,12 +236,6 @@ class ExportedPolicy:
         """Whether it drafts a single path of a fixed length."""
         return self.policy.name == CHAIN
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Tokens that a chain drafts, at any batch size, ascending; 0, plain decoding, is left out."""
-        found = {choice.length for choice in self.choices} if self.choices else {self.deepest}
-        return tuple(sorted(found - {0}))
-
 
 def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> dict[str, Settings]:
     """Values of vLLM's ``--speculative-config``: ``load_test``, and of a chain ``serve``.
@@ -405,7 +399,7 @@ def sglang_lines(method: str, drafter: str, shape: HeadShape, only_of: int | Non
 # Lines that start a serving engine with exported settings, to be pasted into a shell; or why there is none.
 
 
-Environment = Mapping[str, str]
+SGLANG_SERVER = ("python", "-m", "sglang.launch_server")
 
 
 def vllm_command(target: str, config: Settings) -> str:
@@ -417,34 +411,23 @@ def _json(config: Settings) -> str:
     return json.dumps(config, ensure_ascii=False, allow_nan=False)
 
 
-def sglang_command(settings: Settings, environment: Environment | None = None) -> str:
-    """Start SGLang with flags, under environment variables."""
-    return _under(environment, ["python", "-m", "sglang.launch_server", *flag_words(settings)])
-
-
 def flag_words(settings: Settings) -> list[str]:
     """Settings as the words of a command."""
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
-def tensorrt_llm_command(target: str, file: str, environment: Environment | None = None) -> str:
-    """Start TensorRT-LLM with the settings in a YAML file, under environment variables."""
-    return _under(environment, ["trtllm-serve", target, "--extra_llm_api_options", file])
+def start_lines(words: Sequence[str], load_test: Mapping[str, str], is_served: bool) -> dict[str, str]:
+    """Lines that start an engine: under environment variables for a load test, and as it serves, if it does."""
+    line = shlex.join(words)
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in load_test.items())
+    return {"load_test": f"{variables} {line}"} | ({"serve": line} if is_served else {})
 
 
-def _under(environment: Environment | None, words: list[str]) -> str:
-    set_before = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    return " ".join([*set_before, shlex.join(words)])
-
-
-def cannot_run(engine: str, label: str, method: str = DFLASH) -> str:
+def cannot_run(engine: str, exported: ExportedPolicy) -> str:
     """Why an engine has no line that serves a policy."""
-    if method == EAGLE3:
-        return f"{engine} cannot run {label}: it drafts chains only, so these settings are for load tests."
-    return (
-        f"{engine} cannot run {label}: with a block drafter it drafts chains only, of one length for all texts of a "
-        "batch, so these settings are for load tests."
-    )
+    block = "with a block drafter it drafts chains only, of one length for all texts of a batch"
+    why = "it drafts chains only" if exported.method == EAGLE3 else block
+    return f"{engine} cannot run {exported.policy.label}: {why}, so these settings are for load tests."
 
 
 def block_note(engine: str, exported: ExportedPolicy) -> str:
@@ -464,7 +447,8 @@ def block_note(engine: str, exported: ExportedPolicy) -> str:
             f"Chains of {', '.join(map(str, sorted(tried)))} were tried, each on a trace of its own block; there is no "
             f"trace of block {', '.join(missing)}, which `simlab record --text-from TRACE --block N` records."
         )
-    shorter = [length for length in exported.lengths if length < exported.depth]
+    lengths = {choice.length for choice in exported.choices} if exported.choices else {exported.deepest}
+    shorter = sorted(length for length in lengths if 0 < length < exported.depth)
     if not (exported.is_chain and shorter):
         return ""
     return (

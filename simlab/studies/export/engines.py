@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from simlab.analysis.export.engine_settings import (
     HEAD_TREE,
     MODELOPT,
     SGLANG,
+    SGLANG_SERVER,
     TENSORRT_LLM,
     UNO,
     VLLM,
@@ -25,13 +27,13 @@ from simlab.analysis.export.engine_settings import (
     ExportedPolicy,
     block_note,
     cannot_run,
+    flag_words,
     head_shape,
     method_of,
-    sglang_command,
     sglang_environment,
     sglang_settings,
     short_name,
-    tensorrt_llm_command,
+    start_lines,
     tensorrt_llm_environment,
     tensorrt_llm_settings,
     vllm_command,
@@ -229,7 +231,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, option
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
     commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy.policy.label, policy.method)])]
+    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy)])]
     file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
@@ -238,9 +240,7 @@ def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, opti
     if policy.method == UNO:
         return _sglang_uno(policy, notes)
     settings = sglang_settings(policy)
-    commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
-    if policy.is_served:
-        commands["serve"] = sglang_command(settings)
+    commands = start_lines([*SGLANG_SERVER, *flag_words(settings)], sglang_environment(policy), policy.is_served)
     ending = _ending(policy, SGLANG, commands)
     return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
 
@@ -255,7 +255,7 @@ def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
         "SGLang draws other noise in each run, of the whole vocabulary, so its rounds have the law of these at best.",
         "SGLang wants CUDA, FlashAttention 3 and one GPU, and no grammar, log-probabilities or penalties with it.",
     ]
-    ending = [_NAMES, f"To serve {policy.policy.label}:", sglang_command(settings)]
+    ending = [_NAMES, f"To serve {policy.policy.label}:", shlex.join([*SGLANG_SERVER, *flag_words(settings)])]
     return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
 
 
@@ -264,14 +264,13 @@ def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts
     if policy.is_chain and not policy.choices and policy.method == DFLASH:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
     out = Path(options.out or "tensorrt-llm.yaml")
-    here, beside = (_ending(policy, TENSORRT_LLM, _trtllm_commands(policy, file)) for file in (str(out), out.name))
+    words, load_test = ["trtllm-serve", policy.target, "--extra_llm_api_options"], tensorrt_llm_environment(policy)
+    here, beside = (
+        _ending(policy, TENSORRT_LLM, start_lines([*words, file], load_test, policy.is_served))
+        for file in (str(out), out.name)
+    )
     text = _commented(policy, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
     return text, [*notes, *([] if options.out else [f"The commands read this file as {out}."]), *here]
-
-
-def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
-    load_test = tensorrt_llm_command(policy.target, file, tensorrt_llm_environment(policy))
-    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_served else {})
 
 
 def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
@@ -320,7 +319,7 @@ def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str,
         commands["load_test"],
     ]
     if "serve" not in commands:
-        return [*found, cannot_run(source.name, policy.policy.label, policy.method)]
+        return [*found, cannot_run(source.name, policy)]
     what = "the chain of each batch size" if policy.choices else policy.policy.label
     return [*found, f"To serve {what}:", commands["serve"]]
 
