@@ -26,7 +26,6 @@ class EngineAnswer:
         num_prompt_tokens: that the engine read.
         num_rounds: verifying passes.
         num_drafted: tokens over all of them.
-        num_accepted: drafted tokens that were kept, those behind the end of the text counted.
         accepted: of each round, in order.
         drafted: of each round, in order.
     """
@@ -36,7 +35,6 @@ class EngineAnswer:
     num_prompt_tokens: int | None = None
     num_rounds: int | None = None
     num_drafted: int | None = None
-    num_accepted: int | None = None
     accepted: tuple[int, ...] | None = None
     drafted: tuple[int, ...] | None = None
 

@@ -70,17 +70,10 @@ class Sglang:
         num_tokens = count(meta, "completion_tokens", where)
         if num_tokens is None:
             raise EngineError(f"{where} is no answer of SGLang: its meta_info has no completion_tokens")
-        accepted = count(meta, "spec_num_correct_drafts", where)
-        histogram = counts(meta, "spec_correct_drafts_histogram", where)
-        if histogram is None:
-            histogram = counts(meta, "spec_accept_histogram", where)
-        if accepted is None and histogram is not None:
-            accepted = sum(index * times for index, times in enumerate(histogram))
         return EngineAnswer(
             num_tokens=num_tokens,
             token_ids=counts(told, "output_ids", where),
             num_prompt_tokens=count(meta, "prompt_tokens", where),
             num_rounds=count(meta, "spec_verify_ct", where),
             num_drafted=count(meta, "spec_num_proposed_drafts", where),
-            num_accepted=accepted,
         )

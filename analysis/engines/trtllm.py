@@ -87,5 +87,4 @@ class TensorRtLlm:
             token_ids=answer.token_ids or None,
             num_rounds=num_rounds,
             num_drafted=count(spec, "num_draft_tokens", where),
-            num_accepted=count(spec, "num_accepted_draft_tokens", where),
         )

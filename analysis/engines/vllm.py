@@ -83,7 +83,6 @@ class Vllm:
             completions_answer(told, where, self.title),
             num_rounds=count(spec, "num_spec_steps", where),
             num_drafted=count(spec, "num_draft_tokens", where),
-            num_accepted=count(spec, "num_accepted_draft_tokens", where),
             accepted=counts(spec, "per_step_accepted", where),
             drafted=counts(spec, "per_step_drafted", where),
         )

@@ -214,31 +214,21 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
     """
     folder = path_or_none(options.out)
     with writing_alone(None if folder is None else folder / ANSWERS):
-        table = _checked(options, folder)
+        trace = opened(options.trace)
+        check_greedy(trace)
+        if options.endpoint is not None and options.answers is None:
+            table = _asked(trace, options.endpoint, options, folder)
+        elif options.answers is not None and options.endpoint is None:
+            table = _kept(trace, Path(options.answers), options)
+        else:
+            raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
         if folder is not None:
             text = json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"
             write_beside(folder / RESULT, lambda file: file.write(text.encode()))
     return table
 
 
-def _checked(options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable:
-    found = opened(options.trace)
-    check_greedy(found)
-    if (options.endpoint is None) == (options.answers is None):
-        raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
-    if options.endpoint is None:
-        assert options.answers is not None
-        collected, draft, texts, remarks = _kept(found, Path(options.answers), options)
-        address = str(options.answers)
-    else:
-        collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder)
-        address = options.endpoint
-    return _compared(found, draft, address, collected, texts, options, remarks)
-
-
-def _kept(
-    trace: Trace, path: Path, options: CrosscheckOptions
-) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
+def _kept(trace: Trace, path: Path, options: CrosscheckOptions) -> CrosscheckTable:
     collected = read_answers(path, trace.text_id)
     k = collected.facts.num_speculative
     if k is None:
@@ -249,12 +239,10 @@ def _kept(
     remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
     if not texts:
         raise EngineError(f"{path} holds no answer to these texts")
-    return collected, draft, texts, remarks
+    return _compared(trace, draft, str(path), collected, texts, options, remarks)
 
 
-def _asked(
-    trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None
-) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
+def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable:
     manifest, endpoint = trace.manifest, Endpoint(address, options.time_limit, _key(options.key_variable))
     server = reach(endpoint, options.engine, manifest.stop_token_ids, options.model)
     _check_idle(server, options.shared_server)
@@ -290,7 +278,7 @@ def _asked(
         collected = collect(server, texts, asked, options.concurrency, options.shared_server, came)
     if log is not None and collected.counters is not None:
         log.add({"counters": collected.counters.to_json()})
-    return collected, draft, texts, _remarks(server, trace)
+    return _compared(trace, draft, address, collected, texts, options, _remarks(server, trace))
 
 
 def _key(variable: str | None) -> str | None:

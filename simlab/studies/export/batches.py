@@ -1,6 +1,6 @@
-"""Which chain is fastest at each batch size, for ``simlab export``: prices of each, and the replay that asks them."""
+"""Which chain is fastest at each batch size, each replayed on the recording of its own block where there is one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
@@ -8,13 +8,11 @@ from simlab.analysis.table.price_draws import BatchPrices
 from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import BatchPricing, Prices
-from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
-from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
+from simlab.studies.inputs.prices import BatchPricing
+from simlab.studies.replay.run import OwnBlocks, ReplayRun, replayed_on_own_blocks
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, joined_results
+from simlab.traces.results.rows import results_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +24,16 @@ class ExportedTexts:
         draft: the draft set.
         wanted: the sequences.
         progress: whether a bar is shown; None: on a terminal.
-        own_blocks: by drafted tokens, other traces of the same texts and their draft sets, each of the block that an
-            engine drafts for so many.
+        limit: of the first so many prompts; None: of all.
+        own_blocks: other traces of the same texts, each of the block that an engine drafts for so many tokens.
     """
 
     trace: Trace
     draft: str
     wanted: Sequence[int]
     progress: bool | None
-    own_blocks: Mapping[int, tuple[Trace, str]] = field(default_factory=dict)
+    limit: int | None = None
+    own_blocks: OwnBlocks = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -57,34 +56,17 @@ class ExportedTexts:
 
 def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices."""
-    found = []
+    machines, lengths = [], dict[str, int]()
     for pricing in priced:
         cost = pricing.prices.cost
         if cost is None:
             raise CostError(f"a batch size needs a latency profile. {pricing.prices.why_none}")
-        chains = {length: _chain(length) for length in (0, *texts.lengths(cost.most_drafted))}
-        lengths = {policy.policy_id: length for length, policy in chains.items()}
         about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
-        found.append(batch_choice(_results(chains, pricing.prices, texts), lengths, about))
-    return found
-
-
-def _chain(length: int) -> NamedPolicy:
-    """The chain of so many drafted tokens; of none, plain decoding."""
-    (found,) = parse_policies([f"chain:length={length}" if length else "ar"])
-    return found
-
-
-def _results(chains: Mapping[int, NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
-    """Rows of all chains, each on the trace of its own block where there is one."""
-    own = {length: block for length, block in texts.own_blocks.items() if length in chains}
-    groups = [(texts.trace, texts.draft, [chain for length, chain in chains.items() if length not in own])]
-    groups += [(trace, draft, [chains[length]]) for length, (trace, draft) in own.items()]
-    found = []
-    with progress_bar(texts.progress, "batch sizes", "sequence", len(texts.wanted) * len(groups)) as bar:
-        for trace, draft, named in groups:
-            ready = ReadyRows([policy_row(policy, prices) for policy in named])
-            for some in trace.recorded_texts(draft, texts.wanted, ROOTS_AT_ONCE):
-                found.append(results_of(ready.rows, ready.sums(some), some, trace, draft))
-                bar.update(len(some.sequences))
-    return joined_results(found)
+        chains = parse_policies(["ar", *(f"chain:length={length}" for length in texts.lengths(cost.most_drafted))])
+        lengths |= {one.policy_id: one.policy.budget or 0 for one in chains}
+        machines.append((about, PricedPolicies(pricing.prices, tuple(chains))))
+    run = ReplayRun(progress=texts.progress, bounds=False)
+    rows = replayed_on_own_blocks(
+        texts.trace, texts.draft, [asked for _, asked in machines], texts.own_blocks, texts.limit, run
+    )
+    return [batch_choice(results_at(rows, about.cost_id), lengths, about) for about, _ in machines]

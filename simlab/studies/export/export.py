@@ -445,4 +445,4 @@ def _read(path: Path) -> Results | Optimum:
 
 def _texts(trace: Trace, options: ExportOptions) -> ExportedTexts:
     draft, wanted = trace.draft_name(options.draft_set), first_prompts(trace, options.limit)
-    return ExportedTexts(trace, draft, wanted, options.progress)
+    return ExportedTexts(trace, draft, wanted, options.progress, options.limit)
