@@ -6,7 +6,7 @@ computed from these verdicts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -198,7 +198,7 @@ def batch_advice(
     rows: pl.DataFrame,
     chosen_on: pl.DataFrame,
     alone: pl.DataFrame | None = None,
-    cut: Sequence[str] = (),
+    cut: Collection[str] = (),
     kinds: Sequence[str] = (),
 ) -> BatchAdvice:
     """Choose the fastest chain and the fastest other policy on some rows, and judge them on others.

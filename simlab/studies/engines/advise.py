@@ -245,7 +245,11 @@ def advise(options: AdviseOptions) -> Advice:
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
     depth = judged.manifest.draft_sets[name].depth
-    cut = () if judged.manifest.draft_sets[name].is_head else _cut(machines, {*blocks, depth}, depth)
+    chains = (
+        [] if judged.manifest.draft_sets[name].is_head else [one for _, asked in machines for one in asked.policies]
+    )
+    # Chains whose own block nobody recorded.
+    cut = {one.label for one in chains if chain_length(one, depth) not in (0, depth, *blocks)}
     found = [
         batch_advice(
             of,
@@ -261,12 +265,6 @@ def advise(options: AdviseOptions) -> Advice:
 
 
 _Machine = tuple[BatchPrices, PricedPolicies]
-
-
-def _cut(machines: Sequence[_Machine], recorded: set[int], depth: int) -> tuple[str, ...]:
-    """Labels of chains whose own block nobody recorded."""
-    chains = {one.label: chain_length(one, depth) for _, asked in machines for one in asked.policies}
-    return tuple(label for label, length in chains.items() if length and length not in recorded)
 
 
 def _rows(
