@@ -363,11 +363,11 @@ def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
     names = called([str(row.get("policy")) for row in first], labels)
     for row in first:
         label = str(row.get("policy"))
-        measures = [("evaluation_acceptance_length", 2), ("evaluation_speedup", 2)]
-        cells = [
-            Cell(number(_float(row, name), digits), _ends_of(row, name), label == optimum.best.policy)
-            for name, digits in measures
-        ]
+        cells = []
+        for name in ("evaluation_acceptance_length", "evaluation_speedup"):
+            value, low, high = (_float(row, key) for key in (name, f"{name}_ci_low", f"{name}_ci_high"))
+            interval = "" if math.isnan(low) else ends(Interval(low, high))
+            cells.append(Cell(number(value, 2), interval, label == optimum.best.policy))
         rows.append((names[label], tuple(cells)))
     caption = (
         f"{optimum.searched:,} policies searched on {optimum.chosen_on.prompts} prompts, reported on "
@@ -385,8 +385,3 @@ def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
 def _float(row: Mapping[str, object], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _ends_of(row: Mapping[str, object], name: str) -> str:
-    interval = Interval(_float(row, f"{name}_ci_low"), _float(row, f"{name}_ci_high"))
-    return ends(interval) if is_known(interval) else ""

@@ -244,12 +244,10 @@ def advise(options: AdviseOptions) -> Advice:
         others, _, _ = _machines(chosen_on, dev, options, blocks, None, [])
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
-    depth = judged.manifest.draft_sets[name].depth
-    chains = (
-        [] if judged.manifest.draft_sets[name].is_head else [one for _, asked in machines for one in asked.policies]
-    )
-    # Chains whose own block nobody recorded.
-    cut = {one.label for one in chains if chain_length(one, depth) not in (0, depth, *blocks)}
+    kept = judged.manifest.draft_sets[name]
+    chains = [] if kept.is_head else [one for _, asked in machines for one in asked.policies]
+    # Those whose own block nobody recorded.
+    cut = {one.label for one in chains if chain_length(one, kept.depth) not in (0, kept.depth, *blocks)}
     found = [
         batch_advice(
             of,

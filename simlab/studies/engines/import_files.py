@@ -216,7 +216,7 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
 
 
 def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
-    """The file, with --draft-s as one pass of a head where the trace's draft set is the chain of one, such as EAGLE-3's.
+    """The file, with --draft-s as one pass of a head, such as EAGLE-3's, where the draft set is the chain of one.
 
     A chain of n tokens takes n passes, up to the depth that was recorded; a tree 1 pass for the root's children and one
     for each of its steps. A pass over all nodes of a beam is taken to last as long as one over a single node.
