@@ -51,7 +51,7 @@ class DriftFigure:
 
     @property
     def ratio(self) -> float:
-        """Measured over foretold."""
+        """The figure of the server over that of the trace."""
         without = math.inf if self.measured else math.nan
         return self.measured / self.foretold if self.foretold else without
 

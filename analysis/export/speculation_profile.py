@@ -8,6 +8,7 @@ pooled acceptance length here, and its mean per request the mean of the response
 from collections.abc import Mapping
 
 from simlab.analysis.export.engine_settings import MODELOPT, READ_ON, ExportedPolicy
+from simlab.ids import VERSION
 
 SCHEMA_VERSION = "1.0"
 TOLERANCE = 0.02
@@ -18,7 +19,6 @@ _TREE = "the vectors describe the accepted path of a tree, in passes wider than 
 
 def speculation_profile(
     exported: ExportedPolicy,
-    version: str,
     target: Mapping[str, str],
     drafter: Mapping[str, str],
 ) -> dict[str, object]:
@@ -29,7 +29,6 @@ def speculation_profile(
 
     Args:
         exported: what is exported.
-        version: of simlab.
         target: name, revision and digest of the target.
         drafter: the same.
     """
@@ -39,14 +38,14 @@ def speculation_profile(
     conditions = {
         **exported.about,
         "policy": exported.policy.label,
-        "producer": f"simlab {version}, predicted by replay of a recorded trace",
+        "producer": f"simlab {VERSION}, predicted by replay of a recorded trace",
     }
     return {
         "schema_version": SCHEMA_VERSION,
         "experimental": True,
         "schema_commit": next(iter(MODELOPT.files.values())),
         "schema_read_on": READ_ON,
-        "producer": f"simlab {version}",
+        "producer": f"simlab {VERSION}",
         "measured": False,
         "method": exported.method,
         "draft_checkpoint": dict(drafter),

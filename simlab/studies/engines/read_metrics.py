@@ -80,11 +80,10 @@ class EngineMetricsTable(StudyResult):
             return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.foretold, "")])
         requests = self.counters.num_requests
         many = f"{requests:,} requests" if requests is not None else "requests that are not counted"
-        rounds = f"{self.counters.num_rounds:,} rounds of {many}" if self.counters.num_rounds else many
         notes = (
-            f"The server's {rounds} are taken to differ among themselves as the trace's prompts do, unless the file "
-            "tells single requests. Its rates count what was kept behind the ends of texts too; the trace's leave out "
-            "what lies there."
+            f"The server's {self.counters.num_rounds:,} rounds of {many} are taken to differ among themselves as the "
+            "trace's prompts do, unless the file tells single requests. Its rates count what was kept behind the ends "
+            "of texts too; the trace's leave out what lies there."
         )
         if self.counters.num_tokens is None or self.counters.num_requests is None:
             notes += (

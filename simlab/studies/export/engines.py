@@ -4,11 +4,12 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simlab.analysis.export.aisimulate import AISIMULATE, aisimulate_settings, dynamo_flags, replayed
+from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
 from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_llm_settings
 from simlab.analysis.export.engine_settings import (
     CHAIN,
@@ -41,25 +42,68 @@ from simlab.analysis.export.engine_settings import (
 )
 from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.export.uno import SGLANG_UNO, uno_settings
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import Acceptance, acceptance_of
 from simlab.channels.needs import channels_read
-from simlab.errors import UsageError
+from simlab.errors import CostError, UsageError
 from simlab.ids import VERSION
 from simlab.options import paths
 from simlab.policies.engine.replay import Replay
-from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
-from simlab.studies.export.batches import ExportedTexts, batch_table
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.replay.run import ROOTS_AT_ONCE, OwnBlocks, ReplayRun, replayed_on_own_blocks
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import results_at
 from simlab.untrusted.visible import visible
 
 if TYPE_CHECKING:
     from simlab.studies.export.export import ExportOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTexts:
+    """The texts that are replayed.
+
+    Attributes:
+        trace: where they are.
+        draft: the draft set.
+        wanted: the sequences.
+        progress: whether a bar is shown; None: on a terminal.
+        limit: of the first so many prompts; None: of all.
+        own_blocks: other traces of the same texts, each of the block that an engine drafts for so many tokens.
+    """
+
+    trace: Trace
+    draft: str
+    wanted: Sequence[int]
+    progress: bool | None
+    limit: int | None = None
+    own_blocks: OwnBlocks = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Tokens that the trace's own block drafts."""
+        return self.trace.manifest.draft_sets[self.draft].depth
+
+    def policy(self, typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
+        """The one policy that was asked for, if the trace holds what it reads."""
+        found = parse_policies([typed], artefacts)
+        if len(found) != 1:
+            raise UsageError(f"`{typed}` names {len(found)} policies; a file is of one, so name one")
+        check_needs(found[0].policy, self.trace.holds(self.draft))
+        return found[0]
+
+    def lengths(self, most: int) -> tuple[int, ...]:
+        """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""
+        known = {*self.own_blocks, self.depth} if self.own_blocks else range(1, self.depth + 1)
+        return tuple(sorted(length for length in known if length <= most))
+
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
@@ -189,7 +233,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
         drafter=short_name(drafter),
         depth=kept.depth,
         block_size=kept.block_size,
-        choices=batch_table(priced, texts) if priced and is_tabled else (),
+        choices=_batch_table(priced, texts) if priced and is_tabled else (),
         own_blocks=tuple(sorted(texts.own_blocks)),
         about=about(texts) | {"drafter": short_name(drafter)},
         method=method,
@@ -212,6 +256,24 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
         f"settings for engines are of drafters, and the draft set {draft} is of the target's own masks, which no "
         "engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format markdown"
     )
+
+
+def _batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
+    """The fastest chain at each batch size, of all lengths that have prices."""
+    machines, lengths = [], dict[str, int]()
+    for pricing in priced:
+        cost = pricing.prices.cost
+        if cost is None:
+            raise CostError(f"a batch size needs a latency profile. {pricing.prices.why_none}")
+        about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
+        chains = parse_policies(["ar", *(f"chain:length={length}" for length in texts.lengths(cost.most_drafted))])
+        lengths |= {one.policy_id: one.policy.budget or 0 for one in chains}
+        machines.append((about, PricedPolicies(pricing.prices, tuple(chains))))
+    run = ReplayRun(progress=texts.progress, bounds=False)
+    rows = replayed_on_own_blocks(
+        texts.trace, texts.draft, [asked for _, asked in machines], texts.own_blocks, texts.limit, run
+    )
+    return [batch_choice(results_at(rows, about.cost_id), lengths, about) for about, _ in machines]
 
 
 def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
@@ -301,7 +363,7 @@ def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, op
         {key: str(value) for key, value in as_json(model).items()} | {"name": short_name(model.name)}
         for model in (manifest.target, manifest.draft_sets[texts.draft].model)
     )
-    profile = speculation_profile(policy, VERSION, target, drafter)
+    profile = speculation_profile(policy, target, drafter)
     notes = [
         *notes,
         "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",

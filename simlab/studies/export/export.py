@@ -38,8 +38,7 @@ from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_roun
 from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedSequence
-from simlab.studies.export.batches import ExportedTexts
-from simlab.studies.export.engines import TABLED, about, engine_file
+from simlab.studies.export.engines import TABLED, ExportedTexts, about, engine_file
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
