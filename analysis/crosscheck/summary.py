@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.crosscheck.lengths import ComparedLengths
-from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText
 from simlab.analysis.crosscheck.verdict import Verdict
 from simlab.analysis.engines.answers import EngineError, ServerCounters, count, inner, number, parsed_object, text
 from simlab.analysis.statistics.intervals import Interval, finite

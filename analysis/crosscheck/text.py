@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT, DriftFigure, suspicion
-from simlab.analysis.crosscheck.lengths import ComparedLengths, percent_off
-from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, percent_off
 from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
 from simlab.analysis.engines.answers import COUNTS, ServerCounters
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
@@ -65,17 +64,13 @@ def differences_text(texts: Sequence[ComparedText]) -> str:
     ]
     some = [text for text in texts if text.parting is not None or text.differences]
     for one in some[:MOST_SHOWN]:
-        first = one.differences[0] if one.differences else None
-        rows.append([
-            one.text.name,
-            "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}",
-            number(one.gap, 3),
-            "-" if first is None else f"{first.root}{' (tie)' if first.is_tie else ''}",
-            "-" if first is None else str(first.accepted),
-            "-" if first is None else str(first.foretold),
-            "-" if first is None else f"{first.margin:.3g}",
-            f"{one.num_equal} of {one.num_compared}",
-        ])  # fmt: skip
+        cells = ["-"] * 4
+        if one.differences:
+            first = one.differences[0]
+            where = f"{first.root}{' (tie)' if first.is_tie else ''}"
+            cells = [where, str(first.accepted), str(first.foretold), f"{first.margin:.3g}"]
+        parting = "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}"
+        rows.append([one.text.name, parting, number(one.gap, 3), *cells, f"{one.num_equal} of {one.num_compared}"])
     if not some:
         return ""
     more = f"\nand {len(some) - MOST_SHOWN:,} more texts, which --json has" if len(some) > MOST_SHOWN else ""

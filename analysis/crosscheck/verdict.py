@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simlab.analysis.crosscheck.lengths import ComparedLengths, percent_off
-from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, percent_off
 from simlab.analysis.engines.answers import ServerCounters
 
 CONFIRMED, TIES = "confirmed", "confirmed up to ties"

@@ -98,7 +98,7 @@ def engine_of(samples: Samples) -> Counted | None:
     Raises:
         EngineError: they are of several engines, or of several served models.
     """
-    engines = [engine for engine in COUNTED if samples.has_prefix(engine.prefix)]
+    engines = [one for one in COUNTED if any(name.startswith(one.prefix) for name in samples.by_name)]
     if len(engines) > 1:
         titles = " and ".join(engine.title for engine in engines)
         raise EngineError(f"{samples.where} has metrics of {titles}; keep the lines of one engine")

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from simlab.analysis.crosscheck.lengths import percent_off
+from simlab.analysis.crosscheck.rounds import percent_off
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
 from simlab.analysis.figure_style import height_of_rows, on_page
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S

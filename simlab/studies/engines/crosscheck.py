@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from simlab.analysis.crosscheck.diagnosis import Finding, findings_of_rounds, rounds_of_engine
 from simlab.analysis.crosscheck.foretold import ForetoldText, foretold_counts
-from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
-from simlab.analysis.crosscheck.rounds import ComparedText, compared_text
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, compared_lengths, compared_text
 from simlab.analysis.crosscheck.summary import FORMAT, RESULT, crosscheck_json
 from simlab.analysis.crosscheck.text import (
     counters_text,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.analysis.crosscheck.foretold import ForetoldText, foretold_counts
-from simlab.analysis.crosscheck.lengths import compared_lengths
-from simlab.analysis.crosscheck.rounds import compared_text
+from simlab.analysis.crosscheck.rounds import compared_lengths, compared_text
 from simlab.analysis.crosscheck.verdict import (
     CONFIRMED,
     COUNTERS,
