@@ -142,7 +142,11 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
     texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))
     if not len(texts.roots.places):
         raise TraceError(f"{recording.place} holds no rounds, so there is nothing to replay")
-    measured = _measured(recording, name, path_or_none(options.cost), options.limit)
+    measured = prices_for_trace(path_or_none(options.cost), recording, name, options.limit)
+    if measured.cost is None:
+        raise CostError(
+            f"rules of engines weigh tokens against latency, and there is no latency profile. {measured.why_none}"
+        )
     headings: dict[int, str] = {}
     schedules, calibration = list[Row](), list[Row]()
     batches, left_out = _reached(options.batch, measured, recording.manifest.draft_sets[name].depth)
@@ -167,15 +171,6 @@ def _reached(batches: Sequence[int], prices: Prices, depth: int) -> tuple[list[i
         f"Left out: batches of {', '.join(map(str, beyond))}, since {prices.cost.label} ends at a pass of {most:,} "
         f"tokens; {prices.cost.how_to_reach()}."
     )
-
-
-def _measured(trace: Trace, draft: str, path: Path | None, limit: int | None) -> Prices:
-    prices = prices_for_trace(path, trace, draft, limit)
-    if prices.cost is None:
-        raise CostError(
-            f"rules of engines weigh tokens against latency, and there is no latency profile. {prices.why_none}"
-        )
-    return prices
 
 
 def _served(
