@@ -75,10 +75,7 @@ class BatchAdvice:
 
     def beats(self, one: str, other: str) -> bool:
         """Whether a choice is significantly faster than another one."""
-        order = (NOTHING, CHAIN, TREE)
-        if order.index(one) > order.index(other):
-            return self.verdict(one, other) is True
-        return self.verdict(other, one) is False
+        return self.verdict(one, other) is True or self.verdict(other, one) is False
 
     @property
     def choice(self) -> str:
@@ -141,9 +138,7 @@ class BatchAdvice:
 
     def _pair(self, other: str) -> tuple[str, str]:
         """The choice and another one, the more complex one first."""
-        order = (NOTHING, CHAIN, TREE)
-        more, less = sorted((self.choice, other), key=order.index, reverse=True)
-        return more, less
+        return (self.choice, other) if (self.choice, other) in self.gains else (other, self.choice)
 
     def doubt(self) -> str:
         """What is not known at this batch size, in a sentence; empty where everything is."""
