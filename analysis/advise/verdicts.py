@@ -6,8 +6,8 @@ computed from these verdicts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -16,7 +16,7 @@ from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, finite
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
-from simlab.analysis.table.text import aligned, ends, within_width
+from simlab.analysis.table.text import aligned, ends
 from simlab.errors import CostError
 from simlab.untrusted.json_text import parse_json
 
@@ -32,25 +32,8 @@ PROMPTS, FEW, PRICES, MODEL = "", "few prompts", "prices", "model"
 is as large; or the result depends on how the prices of a batch were modelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeNeeds:
-    """What would make the tree as fast as the chain, all else as it is.
-
-    With L the acceptance lengths, s the seconds of a round and n the drafted tokens of chain and tree, the tree pays
-    where its L is above ``L_tree = L_chain s_tree / s_chain``, and where each drafted token that it has more than the
-    chain costs less than ``s_chain (L_tree / L_chain - 1) / (n_tree - n_chain)``.
-
-    Attributes:
-        length: acceptance length of the tree.
-        needed_length: above this the tree pays.
-        token_s: what a drafted token more takes, for each of the texts; None where the tree drafts no more tokens.
-        needed_token_s: below this the tree pays; below 0: no price of a token makes it pay.
-    """
-
-    length: float
-    needed_length: float
-    token_s: float | None
-    needed_token_s: float | None
+Gains = Mapping[tuple[str, str], Comparison]
+"""Comparisons of tokens per second, by the more complex choice and the simpler one that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +47,8 @@ class BatchAdvice:
         of: the batch size and its prices.
         chain: the best chain; None where none could be priced.
         tree: the best of the other policies; None as well where there is none.
-        chain_gain: tokens per second of the chain over autoregressive decoding, paired over prompts.
-        tree_gain: of the tree over autoregressive decoding.
-        tree_over_chain: of the tree over the chain.
-        chain_bound: of the chain over autoregressive decoding of one text alone; None: the prices are measured.
-        tree_bound: of the tree over the same.
-        needs: what would make the tree pay; None where one of the two is missing.
+        gains: of each two that could be priced, paired over prompts.
+        bounds: over autoregressive decoding of one text alone; none: the prices are measured.
         is_cut: whether the chain is the beginning of a larger block, which is not what engines draft.
         left_out: those of ``CHAIN`` and ``TREE`` that are compared at other batch sizes and have no price at this one.
     """
@@ -77,12 +56,8 @@ class BatchAdvice:
     of: BatchPrices
     chain: Summary | None
     tree: Summary | None
-    chain_gain: Comparison | None
-    tree_gain: Comparison | None
-    tree_over_chain: Comparison | None
-    chain_bound: Comparison | None = None
-    tree_bound: Comparison | None = None
-    needs: TreeNeeds | None = None
+    gains: Gains
+    bounds: Gains = field(default_factory=dict)
     is_cut: bool = False
     left_out: tuple[str, ...] = ()
 
@@ -92,26 +67,15 @@ class BatchAdvice:
         there = {NOTHING: True, CHAIN: self.chain is not None, TREE: self.tree is not None}
         return tuple(one for one, is_there in there.items() if is_there)
 
-    def comparison(self, more: str, less: str) -> Comparison | None:
-        """The more complex of two choices over the simpler one."""
-        pairs = {(CHAIN, NOTHING): self.chain_gain, (TREE, NOTHING): self.tree_gain}
-        return pairs.get((more, less), self.tree_over_chain)
-
-    def _bound(self, more: str, less: str) -> Comparison | None:
-        return None if less != NOTHING else self.chain_bound if more == CHAIN else self.tree_bound
-
     def verdict(self, more: str, less: str) -> bool | None:
         """Whether the more complex of two choices is faster (True) or slower (False); None: not known."""
-        found, bound = self.comparison(more, less), self._bound(more, less)
+        found, bound = self.gains.get((more, less)), self.bounds.get((more, less))
         verdict = None if found is None else found.verdict
         return None if verdict and bound is not None and not bound.verdict else verdict
 
     def beats(self, one: str, other: str) -> bool:
         """Whether a choice is significantly faster than another one."""
-        order = (NOTHING, CHAIN, TREE)
-        if order.index(one) > order.index(other):
-            return self.verdict(one, other) is True
-        return self.verdict(other, one) is False
+        return self.verdict(one, other) is True or self.verdict(other, one) is False
 
     @property
     def choice(self) -> str:
@@ -134,7 +98,7 @@ class BatchAdvice:
     @property
     def gain(self) -> Comparison | None:
         """The choice over the next simpler one; None where nothing is drafted."""
-        return self.comparison(self.choice, self.over) if self.over else None
+        return self.gains[self.choice, self.over] if self.over else None
 
     @property
     def undecided(self) -> tuple[str, ...]:
@@ -157,8 +121,8 @@ class BatchAdvice:
 
     def why_undecided(self, more: str, less: str) -> str:
         """Why there is no verdict on two choices: one of ``PROMPTS``, ``FEW``, ``PRICES`` and ``MODEL``."""
-        found = self.comparison(more, less)
-        if found is None or found.prompts < FEW_PROMPTS:
+        found = self.gains[more, less]
+        if found.prompts < FEW_PROMPTS:
             return FEW
         if found.differs_by_prompts and found.is_within_price_noise:
             return PRICES
@@ -174,24 +138,22 @@ class BatchAdvice:
 
     def _pair(self, other: str) -> tuple[str, str]:
         """The choice and another one, the more complex one first."""
-        order = (NOTHING, CHAIN, TREE)
-        more, less = sorted((self.choice, other), key=order.index, reverse=True)
-        return more, less
+        return (self.choice, other) if (self.choice, other) in self.gains else (other, self.choice)
 
     def doubt(self) -> str:
         """What is not known at this batch size, in a sentence; empty where everything is."""
         if not self.undecided:
             return ""
         pairs = [self._pair(other) for other in self.undecided]
-        more, less = max(pairs, key=lambda pair: _ratio(self.comparison(*pair)))
-        found, bound, why = self.comparison(more, less), self._bound(more, less), self.why_undecided(more, less)
+        more, less = max(pairs, key=lambda pair: self.gains[pair].ratio)
+        found, bound, why = self.gains[more, less], self.bounds.get((more, less)), self.why_undecided(more, less)
         first, second = f"Batch {self.of.batch}: {self.label(more)}", self.label(less)
         if why == MODEL and bound is not None:
             return (
                 f"{first} is {ratio_text(found)} times as fast as {second} by modelled prices, and "
                 f"{ratio_text(bound)} if {self.of.batch} texts cost {second} no more than one text; measure this batch."
             )
-        word = "slower" if _ratio(found) < 1 else "faster"
+        word = "slower" if found.ratio < 1 else "faster"
         reason = {FEW: f"; fewer than {FEW_PROMPTS} prompts", PRICES: "; within the noise of the prices"}.get(why, "")
         return f"{first} is not significantly {word} than {second}: {ratio_text(found)}{reason}."
 
@@ -213,26 +175,17 @@ class BatchAdvice:
             "chain_is_cut": self.is_cut,
             "tree": None if self.tree is None else self.tree.policy,
         }
-        pairs = {
-            "chain_speedup": (CHAIN, NOTHING),
-            "tree_speedup": (TREE, NOTHING),
-            "tree_over_chain": (TREE, CHAIN),
-        }
-        for name, (more, less) in pairs.items():
-            gain = self.comparison(more, less)
+        names = {(CHAIN, NOTHING): "chain_speedup", (TREE, NOTHING): "tree_speedup", (TREE, CHAIN): "tree_over_chain"}
+        for pair, name in names.items():
+            gain = self.gains.get(pair)
             found[name] = None if gain is None else finite(gain.ratio)
             found |= (UNKNOWN if gain is None else gain.ratio_interval).row(f"{name}_ci")
-            found[f"{name}_verdict"] = None if gain is None else _WORDS[self.verdict(more, less)]
+            found[f"{name}_verdict"] = None if gain is None else _WORDS[self.verdict(*pair)]
             found |= (UNKNOWN if gain is None else gain.price_interval).row(f"{name}_price")
-        names = TreeNeeds.__dataclass_fields__
-        return found | {f"tree_{name}": None if self.needs is None else getattr(self.needs, name) for name in names}
+        return found | {f"tree_{name}": value for name, value in tree_needs(self.chain, self.tree).items()}
 
 
 _WORDS = {True: FASTER, False: SLOWER, None: NOT_KNOWN}
-
-
-def _ratio(comparison: Comparison | None) -> float:
-    return 0.0 if comparison is None else comparison.ratio
 
 
 def batch_advice(
@@ -240,7 +193,7 @@ def batch_advice(
     rows: pl.DataFrame,
     chosen_on: pl.DataFrame,
     alone: pl.DataFrame | None = None,
-    cut: Sequence[str] = (),
+    cut: Collection[str] = (),
     kinds: Sequence[str] = (),
 ) -> BatchAdvice:
     """Choose the fastest chain and the fastest other policy on some rows, and judge them on others.
@@ -256,29 +209,29 @@ def batch_advice(
         kinds: of ``CHAIN`` and ``TREE`` those that are compared at any batch size.
     """
     summaries = {summary.policy: summary for summary in summarise(rows)}
-    choosing = chosen_on.filter(pl.col("policy").is_in(list(summaries)))
-    chain, tree = (summaries.get(label) for label in _fastest_labels(of, choosing))
-    there = {kind: one for kind, one in ((CHAIN, chain), (TREE, tree)) if one is not None}
+    choosing = [one for one in summarise(chosen_on) if one.policy in summaries and one.name != BASELINE]
+    if any(not one.speed.tokens_per_s > 0 for one in choosing):
+        raise CostError(f"the latency profile {of.cost_id} gives no speed at batch size {of.batch}; measure it again")
+    best: dict[str, Summary] = {}
+    for kind in (CHAIN, TREE):
+        some = [one for one in choosing if (one.name == CHAIN) is (kind == CHAIN)]
+        if some:
+            best[kind] = summaries[max(some, key=lambda one: one.speed.tokens_per_s).policy]
     plain = rows.filter(pl.col("name") == BASELINE)
     runs = {NOTHING: PolicyRun(NOTHING, plain, plain)}
     runs |= {
-        kind: PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain) for kind, one in there.items()
+        kind: PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain) for kind, one in best.items()
     }
-    pairs = [(kind, NOTHING) for kind in there] + [(TREE, CHAIN)] * (len(there) == 2)
-    gains = _compared(runs, pairs)
+    pairs = [(kind, NOTHING) for kind in best] + [(TREE, CHAIN)] * (len(best) == 2)
     bounds = {} if alone is None else _compared(runs | {NOTHING: PolicyRun(NOTHING, alone, alone)}, pairs)
     return BatchAdvice(
         of,
-        chain,
-        tree,
-        gains.get((CHAIN, NOTHING)),
-        gains.get((TREE, NOTHING)),
-        gains.get((TREE, CHAIN)),
-        bounds.get((CHAIN, NOTHING)),
-        bounds.get((TREE, NOTHING)),
-        tree_needs(chain, tree) if chain is not None and tree is not None else None,
-        chain is not None and chain.policy in cut,
-        tuple(kind for kind in kinds if kind not in there),
+        best.get(CHAIN),
+        best.get(TREE),
+        _compared(runs, pairs),
+        {pair: bound for pair, bound in bounds.items() if pair[1] == NOTHING},
+        CHAIN in best and best[CHAIN].policy in cut,
+        tuple(kind for kind in kinds if kind not in best),
     )
 
 
@@ -292,37 +245,37 @@ def _compared(runs: Mapping[str, PolicyRun], pairs: Sequence[tuple[str, str]]) -
     return dict(zip(pairs, adjust_family(found), strict=True))
 
 
-def _fastest_labels(of: BatchPrices, rows: pl.DataFrame) -> tuple[str, str]:
-    """Label of the fastest chain, and of the fastest other policy; empty where there is none."""
-    found = [summary for summary in summarise(rows) if summary.name != BASELINE]
-    if any(not summary.speed.tokens_per_s > 0 for summary in found):
-        raise CostError(f"the latency profile {of.cost_id} gives no speed at batch size {of.batch}; measure it again")
-    groups = [[summary for summary in found if (summary.name == CHAIN) is is_chain] for is_chain in (True, False)]
-    best = [max(group, key=lambda summary: summary.speed.tokens_per_s, default=None) for group in groups]
-    first, second = ("" if summary is None else summary.policy for summary in best)
-    return first, second
+def tree_needs(chain: Summary | None, tree: Summary | None) -> dict[str, float | None]:
+    """What would make the tree as fast as the chain, all else as it is.
 
+    With L the acceptance lengths, s the seconds of a round and n the drafted tokens of chain and tree, the tree pays
+    where its L is above ``L_tree = L_chain s_tree / s_chain``, and where each drafted token that it has more than the
+    chain costs less than ``s_chain (L_tree / L_chain - 1) / (n_tree - n_chain)``.
 
-def tree_needs(chain: Summary, tree: Summary) -> TreeNeeds:
-    """What would make a tree as fast as a chain; see `TreeNeeds`."""
+    Returns:
+        ``length`` of the tree, and above which ``needed_length`` it pays; what a drafted token more takes for each of
+        the texts, ``token_s``, and below which ``needed_token_s`` it pays, None where the tree drafts no more tokens;
+        all None where one of the two is missing.
+    """
+    needs: dict[str, float | None] = dict.fromkeys(("length", "needed_length", "token_s", "needed_token_s"))
+    if chain is None or tree is None:
+        return needs
     (chain_s, chain_length, chain_nodes), (tree_s, tree_length, tree_nodes) = (
         _round(summary) for summary in (chain, tree)
     )
     more = tree_nodes - chain_nodes
-    needed = chain_length * tree_s / chain_s
-    if not more > 0:
-        return TreeNeeds(tree_length, needed, None, None)
-    return TreeNeeds(tree_length, needed, (tree_s - chain_s) / more, chain_s * (tree_length / chain_length - 1) / more)
+    needs |= {"length": tree_length, "needed_length": chain_length * tree_s / chain_s}
+    if more > 0:
+        needs["token_s"] = (tree_s - chain_s) / more
+        needs["needed_token_s"] = chain_s * (tree_length / chain_length - 1) / more
+    return needs
 
 
 def _round(summary: Summary) -> tuple[float, float, float]:
     """Mean seconds, committed and drafted tokens of a round."""
     totals = summary.totals
-    return (
-        totals.committed / summary.speed.tokens_per_s / totals.rounds,
-        totals.acceptance_length,
-        totals.nodes_per_round,
-    )
+    seconds = totals.committed / summary.speed.tokens_per_s / totals.rounds
+    return seconds, totals.acceptance_length, totals.nodes_per_round
 
 
 # The page of ``simlab advise``: a line for each batch size, where drafting pays, and what is not known.
@@ -337,7 +290,7 @@ def advice_table(found: Sequence[BatchAdvice]) -> str:
 
 
 def _cells(advice: BatchAdvice) -> tuple[str, ...]:
-    speedup = None if advice.choice == NOTHING else advice.comparison(advice.choice, NOTHING)
+    speedup = advice.gains.get((advice.choice, NOTHING))
     return (
         str(advice.of.batch),
         "modelled" if advice.of.what_if else "measured",
@@ -437,31 +390,25 @@ def no_tree_sentence(found: Sequence[BatchAdvice], who: str) -> str:
 
 def needs_sentence(advice: BatchAdvice) -> str:
     """What would make a tree pay that is slower than the chain; empty where it is not slower."""
-    needs = advice.needs
-    if needs is None or advice.tree is None or advice.choice != CHAIN or advice.verdict(TREE, CHAIN) is not False:
+    if advice.tree is None or advice.choice != CHAIN or advice.verdict(TREE, CHAIN) is not False:
         return ""
+    length, needed_length, token_s, needed_token_s = tree_needs(advice.chain, advice.tree).values()
     start = f"Batch {advice.of.batch}: {advice.tree.policy} would be as fast as the chain with an acceptance length of "
-    length = f"{start}{needs.needed_length:.2f} (now {needs.length:.2f})"
-    if needs.token_s is None or needs.needed_token_s is None or needs.needed_token_s <= 0:
-        return f"{length}; no price of a drafted token would do."
-    wanted, now = (f"{1e3 * seconds:.2g} ms" for seconds in (needs.needed_token_s, needs.token_s))
-    return f"{length}, or if each extra drafted token cost less than {wanted} per round (now {now})."
+    start = f"{start}{needed_length:.2f} (now {length:.2f})"
+    if token_s is None or needed_token_s is None or needed_token_s <= 0:
+        return f"{start}; no price of a drafted token would do."
+    wanted, now = (f"{1e3 * seconds:.2g} ms" for seconds in (needed_token_s, token_s))
+    return f"{start}, or if each extra drafted token cost less than {wanted} per round (now {now})."
 
 
 def cut_sentence(advice: BatchAdvice, block_size: int) -> str:
     """What it means that a chain is the beginning of a larger block, for the chain that an engine would draft."""
-    chain, gain = advice.chain, advice.chain_gain
-    if chain is None or gain is None:
-        return ""
+    chain = advice.chain
+    assert chain is not None
     length, size = chain.totals.acceptance_length, drafted(chain)
-    first = "token" if size == 1 else f"{size} tokens"
+    first, needed = "token" if size == 1 else f"{size} tokens", length / advice.gains[CHAIN, NOTHING].ratio
     return (
-        f"* The first {first} of a recorded block of {block_size}. Engines draft a block as "
-        f"long as the chain, whose acceptance differs (once measured: 1.94 instead of 2.32). At batch "
-        f"{advice.of.batch} it pays above an acceptance length of {length / gain.ratio:.2f}; this one has {length:.2f}."
+        f"* The first {first} of a recorded block of {block_size}. Engines draft a block as long as the chain, whose "
+        f"acceptance differs (once measured: 1.94 instead of 2.32). At batch {advice.of.batch} it pays above an "
+        f"acceptance length of {needed:.2f}; this one has {length:.2f}."
     )
-
-
-def notes_text(notes: Sequence[str]) -> str:
-    """Sentences, each within the width of a page."""
-    return "\n".join(within_width(note) for note in notes)

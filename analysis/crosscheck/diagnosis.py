@@ -66,12 +66,16 @@ class ChainRounds:
     right: Bools | None = None
     expected: Longs | None = None
 
+    def hits(self, kept: Longs) -> tuple[Bools, Bools]:
+        """Whether a token was asked for behind kept ones, and whether it was kept, at each depth, bool ``[R, D]``."""
+        depths = np.arange(1, (int(self.reach.max(initial=1)) if self.probs is None else self.probs.shape[1]) + 1)
+        asked = (kept[:, None] >= depths - 1) & (self.reach[:, None] >= depths)
+        return asked, asked & (kept[:, None] >= depths)
+
     def shares(self, kept: Longs) -> tuple[Doubles, Longs]:
         """At each depth the share kept behind a kept token, and of how many, float64 and int64 ``[D]``."""
-        depths = np.arange(1, int(self.reach.max(initial=1)) + 1)
-        asked = (kept[:, None] >= depths - 1) & (self.reach[:, None] >= depths)
-        hits = (asked & (kept[:, None] >= depths)).sum(axis=0)
-        return hits / np.maximum(asked.sum(axis=0), 1), asked.sum(axis=0)
+        asked, hits = (found.sum(axis=0) for found in self.hits(kept))
+        return hits / np.maximum(asked, 1), asked
 
 
 def rounds_of_rows(prompt: int, num_before: int, length: int, rows: DraftRows) -> ChainRounds:
@@ -94,14 +98,13 @@ def rounds_of_rows(prompt: int, num_before: int, length: int, rows: DraftRows) -
 
 def rounds_of_engine(texts: Sequence[ComparedText]) -> ChainRounds:
     """The rounds of an engine beside those that a trace predicts at the same roots."""
-    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.text.prompt for text in texts))}
-    return joined([_of_engine(prompts[text.text.prompt], text) for text in texts if text.ended])
-
-
-def _of_engine(prompt: int, text: ComparedText) -> ChainRounds:
-    root, kept, predicted, reach = np.array(text.ended, np.int64).T
-    context = len(text.text.prompt_tokens) + root
-    return ChainRounds(np.full(len(root), prompt), context, kept, reach, expected=predicted)
+    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.text.prompt for text in texts))}
+    parts = []
+    for text in (one for one in texts if one.ended):
+        root, kept, predicted, reach = np.array(text.ended, np.int64).T
+        prompts = np.full(len(root), numbers[text.text.prompt])
+        parts.append(ChainRounds(prompts, len(text.text.prompt_tokens) + root, kept, reach, expected=predicted))
+    return joined(parts)
 
 
 def first_places(rows: DraftRows) -> Longs:
@@ -229,7 +232,9 @@ def _taps(rounds: ChainRounds) -> Finding | None:
             "predicted at the same roots"
         )
     else:
-        says, keeps = _said_and_kept(rounds)
+        assert rounds.probs is not None
+        asked_for, hits = rounds.hits(rounds.kept)
+        says, keeps = (rounds.probs * asked_for).sum(axis=1), hits.sum(axis=1)
         interval = ratio_interval(*(_by_prompt(values, rounds.prompt) for values in (says, keeps)))
         if later < _FLAT * shares[0] or interval.low < _TAPS_OVER:
             return None
@@ -237,15 +242,6 @@ def _taps(rounds: ChainRounds) -> Finding | None:
     return Finding(
         TAPS, f"{said}: what a drafter does that reads other states of the target than its own, or is a weaker one"
     )
-
-
-def _said_and_kept(rounds: ChainRounds) -> tuple[Doubles, Doubles]:
-    """The drafter's probabilities and hits of each root, where a token was asked for behind kept ones."""
-    assert rounds.probs is not None
-    depths = np.arange(1, rounds.probs.shape[1] + 1)
-    asked = (rounds.kept[:, None] >= depths - 1) & (rounds.reach[:, None] >= depths)
-    hits = asked & (rounds.kept[:, None] >= depths)
-    return (rounds.probs * asked).sum(axis=1), hits.sum(axis=1).astype(np.float64)
 
 
 def _by_prompt(values: np.ndarray, prompt: Longs) -> Doubles:
@@ -268,32 +264,25 @@ def findings_of_texts(
         decode: from ids to text; None: not at hand, and thinking is not looked for.
     """
     found, stops = [], list(stop_ids)
-    if texts and stops and not any(np.isin(prompt, stops).any() for prompt, _ in texts):
-        found.append(
-            Finding(
-                TEMPLATE,
-                f"none of {len(texts):,} prompts holds a token that ends a turn ({', '.join(map(str, stops[:5]))}), as "
-                "the target's own chat template writes them",
-            )
+    if not texts:
+        return []
+    if stops and not any(np.isin(prompt, stops).any() for prompt, _ in texts):
+        evidence = (
+            f"none of {len(texts):,} prompts holds a token that ends a turn ({', '.join(map(str, stops[:5]))}), as "
+            "the target's own chat template writes them"
         )
+        found.append(Finding(TEMPLATE, evidence))
     thinks = 0 if decode is None else sum(_thinks(decode, prompt, text) for prompt, text in texts)
-    if texts and thinks > len(texts) / 2:
-        found.append(
-            Finding(
-                THINKING, f"{thinks:,} of {len(texts):,} texts are within <think>, opened in the prompt or the text"
-            )
-        )
-    again, num = (
-        (sum(values) for values in zip(*(_repeats(text) for _, text in texts), strict=True)) if texts else (0, 0)
-    )
+    if thinks > len(texts) / 2:
+        evidence = f"{thinks:,} of {len(texts):,} texts are within <think>, opened in the prompt or the text"
+        found.append(Finding(THINKING, evidence))
+    again, num = (sum(values) for values in zip(*(_repeats(text) for _, text in texts), strict=True))
     if num and again / num > _REPEATED:
-        found.append(
-            Finding(
-                REPEATED,
-                f"{100 * again / num:.0f} % of all tokens end {_GRAM} tokens that stand earlier in the same text; "
-                "drafts of a loop are kept more often than drafts of other text",
-            )
+        evidence = (
+            f"{100 * again / num:.0f} % of all tokens end {_GRAM} tokens that stand earlier in the same text; "
+            "drafts of a loop are kept more often than drafts of other text"
         )
+        found.append(Finding(REPEATED, evidence))
     return found
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
-from simlab.analysis.engines.answers import EngineAnswer, ServerCounters
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, log_products
+from simlab.analysis.engines.answers import ServerCounters
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, finite, log_products
 from simlab.analysis.statistics.significance import detectable_ratios, holm
 from simlab.arrays import Doubles
 
@@ -37,8 +37,7 @@ class DriftFigure:
         name: the acceptance length, or a rate of a position.
         measured: the server's.
         foretold: the trace's.
-        ratio: measured over foretold.
-        interval: of the ratio, over prompts and requests.
+        interval: of their ratio, over prompts and requests.
         p_value: of no difference, adjusted for the number of figures (Holm); nan where it is not known.
         detectable: the ratio above 1 that as many prompts and requests would find.
     """
@@ -46,10 +45,15 @@ class DriftFigure:
     name: str
     measured: float
     foretold: float
-    ratio: float
-    interval: Interval
-    p_value: float
-    detectable: float
+    interval: Interval = UNKNOWN
+    p_value: float = math.nan
+    detectable: float = math.nan
+
+    @property
+    def ratio(self) -> float:
+        """The figure of the server over that of the trace."""
+        without = math.inf if self.measured else math.nan
+        return self.measured / self.foretold if self.foretold else without
 
     @property
     def differs(self) -> bool:
@@ -58,43 +62,55 @@ class DriftFigure:
 
     def row(self) -> dict[str, object]:
         """As a script reads it; null: not known."""
-        values = {
-            "measured": self.measured,
-            "foretold": self.foretold,
-            "ratio": self.ratio,
-            "ratio_ci_low": self.interval.low,
-            "ratio_ci_high": self.interval.high,
-            "p_value": self.p_value,
-            "detectable_ratio": self.detectable,
+        return {
+            "figure": self.name,
+            "measured": finite(self.measured),
+            "foretold": finite(self.foretold),
+            "ratio": finite(self.ratio),
+            **self.interval.row("ratio_ci"),
+            "p_value": finite(self.p_value),
+            "detectable_ratio": finite(self.detectable),
+            "differs": self.differs,
         }
-        known = {key: None if math.isnan(value) else value for key, value in values.items()}
-        return {"figure": self.name, **known, "differs": self.differs}
 
 
 def drift_figures(
-    texts: Sequence[ForetoldText], counters: ServerCounters, answers: Sequence[EngineAnswer] = ()
+    texts: Sequence[ForetoldText], counters: ServerCounters, requests: Sequence[ServerCounters] = ()
 ) -> list[DriftFigure]:
     """The figures that the server tells, the acceptance length first.
 
     Args:
         texts: of the trace.
         counters: of the server, over some requests.
-        answers: of single requests, where there are some.
+        requests: the counts of each, where they are told.
     """
     length = counters.acceptance_length
     if length is None or not counters.num_rounds:
         return []
     tokens, rounds, known, kept = _sums(texts)
-    measured, columns = [length], [(tokens, rounds)]
-    names = [LENGTH]
-    for index, times in enumerate(counters.accepted_at or ()):
-        if index < kept.shape[1]:
-            names.append(f"kept at position {index + 1}")
-            measured.append(times / counters.num_rounds)
-            columns.append((kept[:, index], known[:, index]))
+    at = [times / counters.num_rounds for times in (counters.accepted_at or ())[: kept.shape[1]]]
+    names = [LENGTH, *(f"kept at position {place + 1}" for place in range(len(at)))]
+    sums = [tokens, rounds, *(part[:, place] for place in range(len(at)) for part in (kept, known))]
+    powers = np.kron(np.eye(len(names)), np.array([1.0, -1.0])).astype(np.float64)
+    spread = log_products(np.stack(sums, axis=1), powers)
+    measured, foretold = np.array([length, *at]), np.exp(spread.whole)
+    if len(tokens) < 2:
+        return [DriftFigure(*values) for values in zip(names, measured.tolist(), foretold.tolist(), strict=True)]
     num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
-    own = _own_error(answers)
-    return _figures(names, np.array(measured), columns, num_requests, own)
+    errors, degrees = spread.standard_errors(), spread.degrees_of_freedom()
+    of_requests = errors * math.sqrt(len(tokens) / num_requests)
+    own = _own_error(requests)
+    of_requests[0] = of_requests[0] if math.isnan(own) else own
+    both = np.sqrt(errors**2 + of_requests**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(measured / foretold)
+        p_values = np.where(both > 0, 2 * stdtr(degrees, -np.abs(logs) / both), np.where(logs == 0, 1.0, 0.0))
+    adjusted = holm(np.where(np.isfinite(logs), p_values, np.nan))
+    reach = np.where(np.isfinite(logs), stdtrit(degrees, (1 + LEVEL) / 2) * both, np.nan)
+    ends = map(Interval, np.exp(logs - reach).tolist(), np.exp(logs + reach).tolist())
+    found = detectable_ratios(both, degrees, len(names)).tolist()
+    columns = (names, measured.tolist(), foretold.tolist(), ends, adjusted.tolist(), found)
+    return [DriftFigure(*values) for values in zip(*columns, strict=True)]
 
 
 def suspicion(figures: Sequence[DriftFigure], k: int) -> str:
@@ -134,60 +150,10 @@ def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Dou
     return tokens, rounds, known, kept
 
 
-def _own_error(answers: Sequence[EngineAnswer]) -> float:
+def _own_error(requests: Sequence[ServerCounters]) -> float:
     """The standard error of the logarithm of the requests' own acceptance length; nan where they do not tell it."""
-    told = [
-        (answer.num_tokens - 1, answer.num_rounds) for answer in answers if answer.num_rounds and answer.num_tokens > 1
-    ]
-    if len(told) < 2 or len(told) < len(answers):
+    told = [(tokens - 1, one.num_rounds) for one in requests if one.num_rounds and (tokens := one.num_tokens or 0) > 1]
+    if len(told) < 2 or len(told) < len(requests):
         return math.nan
     spread = log_products(np.array(told, np.float64), np.array([[1.0, -1.0]]))
     return float(spread.standard_errors()[0])
-
-
-def _figures(
-    names: Sequence[str],
-    measured: Doubles,
-    columns: Sequence[tuple[Doubles, Doubles]],
-    num_requests: float,
-    own_error: float,
-) -> list[DriftFigure]:
-    num_prompts = len(columns[0][0])
-    sums = np.stack([part for pair in columns for part in pair], axis=1)
-    powers = np.zeros((len(columns), sums.shape[1]))
-    for index in range(len(columns)):
-        powers[index, 2 * index : 2 * index + 2] = 1.0, -1.0
-    spread = log_products(sums, powers)
-    foretold = np.exp(spread.whole)
-    if num_prompts < 2:
-        unknown = math.nan
-        return [
-            DriftFigure(name, float(one), float(other), float(one / other), UNKNOWN, unknown, unknown)
-            for name, one, other in zip(names, measured, foretold, strict=True)
-        ]
-    errors, degrees = spread.standard_errors(), spread.degrees_of_freedom()
-    of_requests = errors * math.sqrt(num_prompts / num_requests)
-    if not math.isnan(own_error):
-        of_requests[0] = own_error
-    both = np.sqrt(errors**2 + of_requests**2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(measured / foretold)
-        p_values = np.where(both > 0, 2 * stdtr(degrees, -np.abs(logs) / both), np.where(logs == 0, 1.0, 0.0))
-    p_values = np.where(np.isfinite(logs), p_values, np.nan)
-    reach = stdtrit(degrees, (1 + LEVEL) / 2) * both
-    found = detectable_ratios(both, degrees, len(names))
-    adjusted = holm(p_values)
-    return [
-        DriftFigure(
-            name=name,
-            measured=float(measured[at]),
-            foretold=float(foretold[at]),
-            ratio=float(measured[at] / foretold[at]),
-            interval=Interval(float(np.exp(logs[at] - reach[at])), float(np.exp(logs[at] + reach[at])))
-            if math.isfinite(logs[at])
-            else UNKNOWN,
-            p_value=float(adjusted[at]),
-            detectable=float(found[at]),
-        )
-        for at, name in enumerate(names)
-    ]

@@ -3,11 +3,12 @@
 A trace has a row at every root, so it predicts a round wherever an engine begins one, on the recorded text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from simlab.analysis.engines.answers import ServerCounters
 from simlab.arrays import Floats, Ints, Longs
 from simlab.recorded import DraftRows
 
@@ -90,47 +91,6 @@ class ForetoldText:
         return float(log_probs[0] - log_probs[places[0]]) if len(places) else np.inf
 
 
-@dataclass(frozen=True, slots=True)
-class ForetoldCounts:
-    """Counts of an engine over some requests.
-
-    Attributes:
-        num_rounds: verifying passes.
-        num_drafted: tokens.
-        num_accepted: drafted tokens that are kept, those behind the ends of texts counted.
-        accepted_at: by position of the drafted token.
-        num_tokens: written, the prefills' among them.
-        num_requests: texts.
-        num_open: rounds of which the recorded text ends too soon to say how many more were kept; 0: every count is
-            foretold to the unit.
-    """
-
-    num_rounds: int
-    num_drafted: int
-    num_accepted: int
-    accepted_at: tuple[int, ...]
-    num_tokens: int
-    num_requests: int
-    num_open: int
-
-    @property
-    def acceptance_length(self) -> float:
-        """Tokens a round, the prefills' tokens not counted; nan without a round."""
-        return (self.num_tokens - self.num_requests) / self.num_rounds if self.num_rounds else float("nan")
-
-    def to_json(self) -> Mapping[str, object]:
-        """The counts as a script reads them."""
-        return {
-            "rounds": self.num_rounds,
-            "drafted": self.num_drafted,
-            "accepted": self.num_accepted,
-            "accepted_at_position": list(self.accepted_at),
-            "tokens": self.num_tokens,
-            "requests": self.num_requests,
-            "rounds_cut_by_the_recorded_end": self.num_open,
-        }
-
-
 def accepted_everywhere(rows: DraftRows, k: int) -> Longs:
     """How many of the first k drafted tokens are the text's, at each root, int64 ``[T - 1]``.
 
@@ -142,7 +102,7 @@ def accepted_everywhere(rows: DraftRows, k: int) -> Longs:
     return np.asarray(np.cumprod(right, axis=1, dtype=np.int64).sum(axis=1), np.int64)
 
 
-def foretold_counts(texts: Sequence[ForetoldText], num_tokens: Sequence[int]) -> ForetoldCounts:
+def foretold_counts(texts: Sequence[ForetoldText], num_tokens: Sequence[int]) -> ServerCounters:
     """The counts of an engine that writes these texts.
 
     Args:
@@ -156,7 +116,7 @@ def foretold_counts(texts: Sequence[ForetoldText], num_tokens: Sequence[int]) ->
             accepted.append(kept)
             num_open += kept == len(text) - 1 - root and kept < k
     at = tuple(sum(kept > index for kept in accepted) for index in range(k))
-    return ForetoldCounts(
+    return ServerCounters(
         num_rounds=len(accepted),
         num_drafted=len(accepted) * k,
         num_accepted=sum(accepted),

@@ -1,5 +1,9 @@
-"""An engine's rounds beside the trace's, up to where the texts part: behind that they answer different questions."""
+"""An engine's rounds and acceptance lengths beside the trace's.
 
+Rounds are compared up to where the texts part: behind that they answer different questions.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,19 +11,9 @@ import numpy as np
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
 from simlab.analysis.engines.answers import EngineAnswer, EngineError
-
-
-@dataclass(frozen=True, slots=True)
-class Ties:
-    """How close a choice is that another arithmetic may make differently.
-
-    Attributes:
-        target: logits between the target's two best tokens.
-        drafter: nats between the drafter's.
-    """
-
-    target: float
-    drafter: float
+from simlab.analysis.statistics.intervals import UNKNOWN, ratio_interval, speedup_interval
+from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.text import is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,6 @@ class ComparedText:
         parting: the first place where the texts differ, or where one ends; None: nowhere, as far as tokens are known.
         gap: logits between the target's two best tokens there; nan where the recorded text has ended.
         is_tie: whether the parting is a close call.
-        knows_tokens: whether the engine told its tokens.
         ended: root, tokens that the engine kept, tokens that the trace predicts, and how many could be kept, of each
             round that was held against the trace.
         differences: those that ended differently.
@@ -66,7 +59,6 @@ class ComparedText:
     parting: int | None
     gap: float
     is_tie: bool
-    knows_tokens: bool
     ended: tuple[tuple[int, int, int, int], ...]
     differences: tuple[RoundDifference, ...]
     num_short: int
@@ -85,14 +77,15 @@ class ComparedText:
         return self.num_compared - len(self.differences)
 
 
-def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ties) -> ComparedText:
+def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: float) -> ComparedText:
     """Hold one answer against its text.
 
     Args:
         text: what was recorded.
         answer: the engine's.
         asked: new tokens that the request allowed.
-        ties: what counts as a close call.
+        ties: how close a choice is that another arithmetic may make differently: logits between the target's two best
+            tokens, or nats between the drafter's.
 
     Raises:
         EngineError: the engine's rounds do not make up its text.
@@ -100,16 +93,15 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ti
     written = min(len(text), asked)
     parting = _parting(text, answer, written)
     gap = float(text.gaps[parting]) if parting is not None and parting < len(text) else float("nan")
-    ended, differences, num_short = _rounds(text, answer, parting, ties)
+    ended, num_short = _rounds(text, answer, parting)
     return ComparedText(
         text=text,
         num_tokens=answer.num_tokens,
         parting=parting,
         gap=gap,
-        is_tie=parting is not None and gap <= ties.target,
-        knows_tokens=answer.token_ids is not None,
+        is_tie=parting is not None and gap <= ties,
         ended=ended,
-        differences=differences,
+        differences=tuple(_difference(text, *one[:3], ties) for one in ended if one[1] != one[2]),
         num_short=num_short,
         num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
         num_foretold=len(text.rounds(written)),
@@ -129,10 +121,10 @@ def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | No
 
 
 def _rounds(
-    text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: Ties
-) -> tuple[tuple[tuple[int, int, int, int], ...], tuple[RoundDifference, ...], int]:
+    text: ForetoldText, answer: EngineAnswer, parting: int | None
+) -> tuple[tuple[tuple[int, int, int, int], ...], int]:
     if answer.accepted is None or answer.token_ids is None:
-        return (), (), 0
+        return (), 0
     drafted = answer.drafted or (text.k,) * len(answer.accepted)
     if len(drafted) != len(answer.accepted):
         raise EngineError(
@@ -140,7 +132,7 @@ def _rounds(
             "tokens; expected as many"
         )
     known = len(text) if parting is None else min(parting, len(text))
-    root, num_short, ended, differences = 0, 0, list[tuple[int, int, int, int]](), list[RoundDifference]()
+    root, num_short, ended = 0, 0, list[tuple[int, int, int, int]]()
     for kept, asked in zip(answer.accepted, drafted, strict=True):
         if kept > asked or asked > text.k:
             raise EngineError(
@@ -151,27 +143,91 @@ def _rounds(
             num_short += asked < text.k
             reach = min(known - 1 - root, asked)
             ended.append((root, min(kept, reach), min(int(text.accepted[root]), reach), reach))
-            difference = _difference(text, *ended[-1][:3], ties)
-            differences += [] if difference is None else [difference]
         root += kept + 1
     if root < answer.num_tokens - 1:
         raise EngineError(
             f"the rounds of the answer to {text.name} make up {root + 1} of its {answer.num_tokens} tokens: some "
             "passes had no draft, or the answer is of several parts; serve with speculation on for every request"
         )
-    return tuple(ended), tuple(differences), num_short
+    return tuple(ended), num_short
 
 
-def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: Ties) -> RoundDifference | None:
-    if kept == foretold:
-        return None
+def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: float) -> RoundDifference:
     depth = min(kept, foretold) + 1
     # Fewer were kept than foretold: the engine's token there is some other one. More: it is the text's own.
     token = None if kept < foretold else int(text.text[root + depth])
     margin = text.margin(root, depth, token)
-    return RoundDifference(root, kept, foretold, margin, margin <= ties.drafter)
+    return RoundDifference(root, kept, foretold, margin, margin <= ties)
 
 
-def all_differences(texts: Sequence[ComparedText]) -> list[tuple[ComparedText, RoundDifference]]:
-    """Every round that ended differently, with its text."""
-    return [(text, difference) for text in texts for difference in text.differences]
+# Acceptance lengths of an engine beside those that a trace predicts, paired by prompt.
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedLengths:
+    """Pooled acceptance lengths of engine and trace.
+
+    Attributes:
+        num_prompts: that the intervals are over.
+        measured: the engine's, tokens a round without the prefills' tokens.
+        foretold: of the recorded texts.
+        error: foretold over measured, paired by prompt; above 1 the trace foretold more.
+        all_equal: whether every text has as many rounds and tokens as foretold.
+    """
+
+    num_prompts: int
+    measured: Estimate
+    foretold: Estimate
+    error: Estimate
+    all_equal: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are equal, or their interval holds 1."""
+        return self.all_equal or self.error.interval.low <= 1 <= self.error.interval.high
+
+    def to_json(self) -> dict[str, object]:
+        """All of it; null: not known."""
+        return {
+            "prompts": self.num_prompts,
+            **self.measured.row("engine", digits=None),
+            **self.foretold.row("trace", digits=None),
+            **self.error.row("trace_over_engine", digits=None),
+        }
+
+
+def percent_off(ratio: Estimate, unit: str = "") -> str:
+    """How far a ratio is from 1, in per cent, with its interval where that is known; empty where the ratio is not."""
+    low, high = ratio.interval.low, ratio.interval.high
+    ends = f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]" if is_known(ratio.interval) else ""
+    return "" if math.isnan(ratio.value) else f"{100 * (ratio.value - 1):+.2f}{unit}{ends}"
+
+
+def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
+    """Both lengths over texts of which the engine told its rounds; None: it told those of none."""
+    told = [
+        text for text in texts if text.num_rounds is not None and text.num_tokens > 1 and text.num_foretold_tokens > 1
+    ]
+    if not told:
+        return None
+    names = sorted({one.text.prompt for one in told})
+    sums = np.zeros((len(names), 4))
+    for one in told:
+        assert one.num_rounds is not None
+        sums[names.index(one.text.prompt)] += (
+            one.num_tokens - 1,
+            one.num_rounds,
+            one.num_foretold_tokens - 1,
+            one.num_foretold,
+        )
+    tokens, rounds, foretold_tokens, foretold_rounds = sums.T
+    measured, foretold = tokens.sum() / rounds.sum(), foretold_tokens.sum() / foretold_rounds.sum()
+    equal = all((one.num_tokens, one.num_rounds) == (one.num_foretold_tokens, one.num_foretold) for one in told)
+    error = speedup_interval(foretold_tokens, foretold_rounds, tokens, rounds)
+    return ComparedLengths(
+        num_prompts=len(names),
+        measured=Estimate(float(measured), ratio_interval(tokens, rounds)),
+        foretold=Estimate(float(foretold), ratio_interval(foretold_tokens, foretold_rounds)),
+        error=Estimate(float(foretold / measured), UNKNOWN if equal else error),
+        all_equal=equal,
+    )

@@ -1,15 +1,15 @@
 """What a crosscheck came to, read from the file that it left."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.crosscheck.foretold import ForetoldCounts
-from simlab.analysis.crosscheck.lengths import ComparedLengths
-from simlab.analysis.crosscheck.rounds import ComparedText
-from simlab.analysis.crosscheck.verdict import GOOD, Verdict
-from simlab.analysis.engines.answers import EngineError, Json, ServerCounters, count, inner, number, parsed_object, text
-from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText
+from simlab.analysis.crosscheck.verdict import Verdict
+from simlab.analysis.engines.answers import EngineError, ServerCounters, count, inner, number, parsed_object, text
+from simlab.analysis.statistics.intervals import Interval, finite
+from simlab.analysis.table.estimates import Estimate
 from simlab.untrusted.json_text import file_bytes
 
 # A crosscheck as JSON: the verdict, a row for each text, lengths and counts.
@@ -20,7 +20,7 @@ def crosscheck_json(
     texts: Sequence[ComparedText],
     lengths: ComparedLengths | None,
     counters: ServerCounters | None,
-    foretold: ForetoldCounts,
+    foretold: ServerCounters,
 ) -> dict[str, object]:
     """All of it; null: not known."""
     return {
@@ -78,30 +78,23 @@ class CrosscheckSummary:
         place: of its file.
         text_id: of the texts that were asked for.
         engine: its title and version.
-        verdict: its name; the same for ``level`` and ``reason``.
+        verdict: what it came to.
         texts: equal ones, and all.
         rounds: equal ones, and all that were compared.
         measured: the engine's acceptance length; nan: not told.
         foretold: the trace's.
-        error: foretold over measured with its ends; nan: not known.
+        error: foretold over measured with its interval.
     """
 
     place: Path
     text_id: str
     engine: str
-    verdict: str
-    level: str
-    reason: str
+    verdict: Verdict
     texts: tuple[int, int]
     rounds: tuple[int, int]
     measured: float
     foretold: float
-    error: tuple[float, float, float]
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the engine did what was foretold."""
-        return self.verdict in GOOD
+    error: Estimate
 
 
 def read_crosscheck(path: Path) -> CrosscheckSummary:
@@ -114,35 +107,24 @@ def read_crosscheck(path: Path) -> CrosscheckSummary:
     if not file.is_file():
         raise EngineError(f"expected {RESULT} of `simlab crosscheck --out` at {path}; there is none. Check the path.")
     values = parsed_object(file_bytes(file), str(file))
-    named = {key: text(values, key) for key in ("text_id", "engine", "verdict", "level", "reason")}
-    missing = [key for key, value in named.items() if value is None]
-    if text(values, "format") != FORMAT or missing:
+    named = [text(values, key) for key in ("text_id", "engine", "verdict", "level", "reason")]
+    if text(values, "format") != FORMAT or None in named:
         raise EngineError(f"{file} is no result of `simlab crosscheck --out`; give the {RESULT} that it wrote")
-    lengths = inner(values, "acceptance_length")
-    engine = " ".join(part for part in (named["engine"], text(values, "engine_version")) if part)
+    text_id, engine, *verdict = map(str, named)
+    num_texts, texts_equal, num_rounds, rounds_equal = (
+        count(values, key, str(file)) or 0 for key in ("num_texts", "texts_equal", "rounds_compared", "rounds_equal")
+    )
+    lengths, over = inner(values, "acceptance_length"), "trace_over_engine"
+    found = [number(lengths, key, str(file)) for key in ("engine", "trace", over, f"{over}_ci_low", f"{over}_ci_high")]
+    measured, foretold, error, low, high = (math.nan if value is None else value for value in found)
     return CrosscheckSummary(
         place=file,
-        text_id=named["text_id"] or "",
-        engine=engine,
-        verdict=named["verdict"] or "",
-        level=named["level"] or "",
-        reason=named["reason"] or "",
-        texts=_pair(values, "texts_equal", "num_texts", file),
-        rounds=_pair(values, "rounds_equal", "rounds_compared", file),
-        measured=_number(lengths, "engine", file),
-        foretold=_number(lengths, "trace", file),
-        error=(
-            _number(lengths, "trace_over_engine", file),
-            _number(lengths, "trace_over_engine_ci_low", file),
-            _number(lengths, "trace_over_engine_ci_high", file),
-        ),
+        text_id=text_id,
+        engine=f"{engine} {text(values, 'engine_version') or ''}".rstrip(),
+        verdict=Verdict(*verdict),
+        texts=(texts_equal, num_texts),
+        rounds=(rounds_equal, num_rounds),
+        measured=measured,
+        foretold=foretold,
+        error=Estimate(error, Interval(low, high)),
     )
-
-
-def _pair(values: Json, equal: str, everything: str, file: Path) -> tuple[int, int]:
-    return count(values, equal, str(file)) or 0, count(values, everything, str(file)) or 0
-
-
-def _number(values: Json, key: str, file: Path) -> float:
-    found = number(values, key, str(file))
-    return float("nan") if found is None else found

@@ -4,11 +4,9 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT, DriftFigure, suspicion
-from simlab.analysis.crosscheck.foretold import ForetoldCounts
-from simlab.analysis.crosscheck.lengths import ComparedLengths
-from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, percent_off
 from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
-from simlab.analysis.engines.answers import ServerCounters
+from simlab.analysis.engines.answers import COUNTS, ServerCounters
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.text import aligned, number
 
@@ -26,35 +24,30 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
     if lengths is None:
         return ""
     heads = ["acceptance length", "engine", "[95 %]", "trace", "[95 %]", "trace over engine, %"]
-    error = lengths.error
-    shown = "exact" if lengths.all_equal else f"{100 * (error.value - 1):+.2f}{_percent(error.interval)}"
+    shown = "exact" if lengths.all_equal else percent_off(lengths.error)
     row = [
         f"{lengths.num_prompts:,} prompts",
         f"{lengths.measured:v4}",
-        _ends(lengths.measured.interval),
+        f"{lengths.measured:i4}",
         f"{lengths.foretold:v4}",
-        _ends(lengths.foretold.interval),
+        f"{lengths.foretold:i4}",
         shown,
     ]
     few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
     return aligned([heads, row], [True, False, True, False, True, True]) + few
 
 
-def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why_none: str) -> str:
+def counters_text(counters: ServerCounters | None, foretold: ServerCounters, why_none: str) -> str:
     """The server's counts beside those that are foretold; or why there are none."""
     if counters is None:
         return f"Counters: {why_none}" if why_none else ""
     rows = [["counters of the server", "engine", "trace"]]
-    pairs: list[tuple[str, int | None, int]] = [
-        ("requests", counters.num_requests, foretold.num_requests),
-        ("tokens", counters.num_tokens, foretold.num_tokens),
-        ("rounds", counters.num_rounds, foretold.num_rounds),
-        ("drafted tokens", counters.num_drafted, foretold.num_drafted),
-        ("accepted tokens", counters.num_accepted, foretold.num_accepted),
-    ]
-    for index, times in enumerate(counters.accepted_at or ()):
-        pairs.append((f"  at position {index + 1}", times, _at(foretold, index)))
-    rows += [[name, "-" if one is None else f"{one:,}", f"{other:,}"] for name, one, other in pairs]
+    for name in ("num_requests", "num_tokens", "num_rounds", "num_drafted", "num_accepted"):
+        counted, predicted = getattr(counters, name), getattr(foretold, name)
+        rows.append([COUNTS[name][1], "-" if counted is None else f"{counted:,}", f"{predicted:,}"])
+    predicted_at = dict(enumerate(foretold.accepted_at or ()))
+    for place, times in enumerate(counters.accepted_at or ()):
+        rows.append([f"  at position {place + 1}", f"{times:,}", f"{predicted_at.get(place, 0):,}"])
     table = aligned(rows, [True, False, False])
     if foretold.num_open:
         table += (
@@ -71,17 +64,13 @@ def differences_text(texts: Sequence[ComparedText]) -> str:
     ]
     some = [text for text in texts if text.parting is not None or text.differences]
     for one in some[:MOST_SHOWN]:
-        first = one.differences[0] if one.differences else None
-        rows.append([
-            one.text.name,
-            "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}",
-            number(one.gap, 3),
-            "-" if first is None else f"{first.root}{' (tie)' if first.is_tie else ''}",
-            "-" if first is None else str(first.accepted),
-            "-" if first is None else str(first.foretold),
-            "-" if first is None else f"{first.margin:.3g}",
-            f"{one.num_equal} of {one.num_compared}",
-        ])  # fmt: skip
+        cells = ["-"] * 4
+        if one.differences:
+            first = one.differences[0]
+            where = f"{first.root}{' (tie)' if first.is_tie else ''}"
+            cells = [where, str(first.accepted), str(first.foretold), f"{first.margin:.3g}"]
+        parting = "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}"
+        rows.append([one.text.name, parting, number(one.gap, 3), *cells, f"{one.num_equal} of {one.num_compared}"])
     if not some:
         return ""
     more = f"\nand {len(some) - MOST_SHOWN:,} more texts, which --json has" if len(some) > MOST_SHOWN else ""
@@ -171,14 +160,6 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
 
 def _change(ratio: float) -> str:
     return f"{100 * (ratio - 1):.1f}"
-
-
-def _at(foretold: ForetoldCounts, place: int) -> int:
-    return foretold.accepted_at[place] if place < len(foretold.accepted_at) else 0
-
-
-def _ends(interval: Interval) -> str:
-    return "" if math.isnan(interval.low) else f"[{interval.low:.4f}, {interval.high:.4f}]"
 
 
 def _percent(interval: Interval) -> str:

@@ -4,9 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simlab.analysis.crosscheck.foretold import ForetoldCounts
-from simlab.analysis.crosscheck.lengths import ComparedLengths
-from simlab.analysis.crosscheck.rounds import ComparedText, all_differences
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, percent_off
 from simlab.analysis.engines.answers import ServerCounters
 
 CONFIRMED, TIES = "confirmed", "confirmed up to ties"
@@ -58,7 +56,7 @@ def verdict_of(
     texts: Sequence[ComparedText],
     lengths: ComparedLengths | None,
     counters: ServerCounters | None,
-    foretold: ForetoldCounts,
+    foretold: ServerCounters,
 ) -> Verdict:
     """The verdict on an engine, from all that it told.
 
@@ -84,7 +82,7 @@ def verdict_of(
 def _by_rounds(
     texts: Sequence[ComparedText], parted: Sequence[ComparedText], lengths: ComparedLengths | None
 ) -> Verdict:
-    differences = all_differences(texts)
+    differences = [(text, difference) for text in texts for difference in text.differences]
     num = sum(one.num_compared for one in texts)
     wrong = [(text, difference) for text, difference in differences if not difference.is_tie]
     if wrong:
@@ -102,8 +100,7 @@ def _by_rounds(
         return Verdict(
             LENGTHS_DIFFER,
             ROUNDS,
-            f"single rounds part at close calls alone, but the acceptance length is {_off(lengths)} from the "
-            "predicted one",
+            f"single rounds part at close calls alone, but {_off(lengths)}",
         )
     return Verdict(
         TIES,
@@ -117,40 +114,38 @@ def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedT
     if lengths.all_equal and not parted:
         return Verdict(CONFIRMED, level, "every text has as many rounds as predicted")
     if lengths.agrees:
-        return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from the predicted one")
+        return Verdict(
+            LENGTHS_AGREE, level, f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"
+        )
     if math.isnan(lengths.error.interval.low):
         return Verdict(LENGTHS_DIFFER, level, "one prompt allows no interval, and its number of rounds is another one")
-    return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from the predicted one")
+    return Verdict(
+        LENGTHS_DIFFER, level, f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"
+    )
 
 
-def _by_counters(counters: ServerCounters | None, foretold: ForetoldCounts, parted: Sequence[ComparedText]) -> Verdict:
-    length = None if counters is None else counters.acceptance_length
-    if counters is None or length is None or not foretold.num_rounds:
+def _by_counters(counters: ServerCounters | None, foretold: ServerCounters, parted: Sequence[ComparedText]) -> Verdict:
+    length, predicted = None if counters is None else counters.acceptance_length, foretold.acceptance_length
+    if counters is None or length is None or predicted is None:
         return Verdict(LENGTHS_DIFFER, COUNTERS, "the engine reported nothing of its rounds that could be compared")
     if not parted and counts_equal(counters, foretold):
         return Verdict(CONFIRMED, COUNTERS, "every count is as predicted")
-    off = foretold.acceptance_length / length - 1
+    off = predicted / length - 1
     name = LENGTHS_AGREE if abs(off) <= _FEWEST_SHARE else LENGTHS_DIFFER
     return Verdict(
         name,
         COUNTERS,
-        f"the engine's acceptance length is {length:.4f}, the predicted one {foretold.acceptance_length:.4f} "
+        f"the engine's acceptance length is {length:.4f}, the predicted one {predicted:.4f} "
         f"({100 * off:+.2f} %; counts allow no interval)",
     )
 
 
-def counts_equal(counters: ServerCounters, foretold: ForetoldCounts) -> bool:
+def counts_equal(counters: ServerCounters, foretold: ServerCounters) -> bool:
     """Whether every count that is reported is the predicted one; accepted tokens only where these are exact."""
-    pairs: list[tuple[object, object]] = [
-        (counters.num_rounds, foretold.num_rounds),
-        (counters.num_drafted, foretold.num_drafted),
-        (counters.num_tokens, foretold.num_tokens),
-        (counters.num_requests, foretold.num_requests),
-    ]
-    if foretold.num_open == 0:
-        pairs += [(counters.num_accepted, foretold.num_accepted), (counters.accepted_at, foretold.accepted_at)]
-    told = [(one, other) for one, other in pairs if one is not None]
-    return counters.num_rounds is not None and all(one == other for one, other in told)
+    names = ["num_rounds", "num_drafted", "num_tokens", "num_requests"]
+    names += ["num_accepted", "accepted_at"] if foretold.num_open == 0 else []
+    told = [name for name in names if getattr(counters, name) is not None]
+    return "num_rounds" in told and all(getattr(counters, name) == getattr(foretold, name) for name in told)
 
 
 def _parted(text: ComparedText, num: int, num_texts: int) -> str:
@@ -166,6 +161,4 @@ def _parted(text: ComparedText, num: int, num_texts: int) -> str:
 
 
 def _off(lengths: ComparedLengths) -> str:
-    low, high = lengths.error.interval.low, lengths.error.interval.high
-    ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
-    return f"{100 * (lengths.error.value - 1):+.2f} %{ends}"
+    return f"the acceptance length is {percent_off(lengths.error, ' %')} from the predicted one"

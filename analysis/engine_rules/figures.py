@@ -1,12 +1,12 @@
 """Speeds of schedules beside each other, and the calibration of what rules believe, with intervals over prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from simlab.analysis.statistics.intervals import Interval, finite, intervals_of, prompt_spread, speedup_interval
-from simlab.analysis.table.text import aligned, number, within_width
+from simlab.analysis.table.text import aligned, number
 from simlab.arrays import Bools, Doubles, Floats, Longs
 from simlab.cost import CostTable
 from simlab.policies.composition import Composition
@@ -20,25 +20,10 @@ from simlab.recorded import RecordedTexts
 # What is admitted to verification round by round: rules that are watched, and the schedule of hindsight.
 
 
-@dataclass(slots=True)
-class Watched:
-    """Drafts of the counted texts and what a rule thought of them, round after round.
-
-    Attributes:
-        roots: int64 ``[S]`` of each round.
-        confidences: float32 ``[S, D]``, the rule's.
-        drafter: float64 ``[S, D]``, the drafter's own probabilities.
-        admitted: int64 ``[S]``.
-        follows: int64 ``[S]``, drafted tokens with which the target agrees, admitted or not.
-        known: int64 ``[S]``, tokens of the text behind each root.
-    """
-
-    roots: list[Longs] = field(default_factory=list)
-    confidences: list[Floats] = field(default_factory=list)
-    drafter: list[Doubles] = field(default_factory=list)
-    admitted: list[Longs] = field(default_factory=list)
-    follows: list[Longs] = field(default_factory=list)
-    known: list[Longs] = field(default_factory=list)
+Watched = list[tuple[Longs, Floats, Doubles, Longs, Longs, Longs]]
+"""Drafts of the counted texts and what a rule thought of them, round after round: roots ``[S]``, confidences of the
+rule and of the drafter itself ``[S, D]``, tokens that are admitted, tokens with which the target agrees, admitted or
+not, and tokens of the text behind each root, ``[S]``."""
 
 
 def watched(shared: Composition, texts: RecordedTexts, all_labels: bool) -> tuple[TreeChoice, Watched]:
@@ -66,13 +51,8 @@ def watched(shared: Composition, texts: RecordedTexts, all_labels: bool) -> tupl
             memory.admitted = known
         memory.observe(follows if all_labels else accepted, known)
         counted = numbers < num_texts
-        drafter = np.exp(log_probs_of(scores[roots]))
-        seen.roots.append(roots[counted])
-        seen.confidences.append(memory.confidences[counted])
-        seen.drafter.append(drafter[counted])
-        seen.admitted.append(admitted[counted])
-        seen.follows.append(follows[counted])
-        seen.known.append(known[counted])
+        drafter, rule = np.exp(log_probs_of(scores[roots[counted]])), memory.confidences[counted]
+        seen.append((roots[counted], rule, drafter, admitted[counted], follows[counted], known[counted]))
         return sizes.astype(np.int64), accepted
 
     return choose, seen
@@ -119,47 +99,38 @@ CALIBRATION_NOTES = (
 
 def schedules_text(rows: Sequence[Row], batch: int) -> str:
     """A line for each schedule at one batch size."""
-    table = [["", "", "", "", "behind", "behind"]]
-    table += [["schedule", "acceptance", "drafted", "tokens/s", "hindsight", "joint-throughput"]]
-    table += [["", "length", "/round", "", "%, [95 %]", "%, [95 %]"]]
-    table += [
+    heads = [
+        ["", "", "", "", "behind", "behind"],
+        ["schedule", "acceptance", "drafted", "tokens/s", "hindsight", "joint-throughput"],
+        ["", "length", "/round", "", "%, [95 %]", "%, [95 %]"],
+    ]
+    cells = [
         [
             str(row["schedule"]),
-            number(_number(row["acceptance_length"]), 2),
-            number(_number(row["drafted_per_round"]), 2),
-            number(_number(row["tokens_per_s"]), 2),
-            _interval(row, "behind_hindsight"),
-            _interval(row, "behind_joint_throughput"),
+            *(number(_number(row[name]), 2) for name in ("acceptance_length", "drafted_per_round", "tokens_per_s")),
+            *(_interval(row, f"behind_{other}") for other in ("hindsight", "joint_throughput")),
         ]
         for row in rows
         if row["batch"] == batch
     ]
-    return aligned(table, [True, False, False, False, False, False])
+    return aligned([*heads, *cells], [True, *[False] * 5])
 
 
 def calibration_text(rows: Sequence[Row], batch: int) -> str:
     """A line for each estimator and position at one batch size."""
-    table = [["estimator", "position", "drafts", "accepted", "believed", "bias, points", "labels"]]
-    table += [["", "", "", "%", "%", "[95 %]", ""]]
-    table += [
+    heads = [
+        ["estimator", "position", "drafts", "accepted", "believed", "bias, points", "labels"],
+        ["", "", "", "%", "%", "[95 %]", ""],
+    ]
+    cells = [
         [
-            str(row["estimator"]),
-            str(row["position"]),
-            f"{row['drafts']:,}",
-            _percent(row["accepted"]),
-            _percent(row["believed"]),
-            _interval(row, "bias"),
-            f"{row['labels']:,}",
+            *(str(row["estimator"]), str(row["position"]), f"{row['drafts']:,}"),
+            *(_percent(row["accepted"]), _percent(row["believed"]), _interval(row, "bias"), f"{row['labels']:,}"),
         ]
         for row in rows
         if row["batch"] == batch
     ]
-    return aligned(table, [True, *[False] * 6])
-
-
-def heading(batch: int, prices: str) -> str:
-    """Above the tables of a batch size."""
-    return within_width(f"{batch} at a time: {prices}")
+    return aligned([*heads, *cells], [True, *[False] * 6])
 
 
 def _number(value: object) -> float:
@@ -225,96 +196,53 @@ def prompts_of(texts: RecordedTexts) -> Longs:
     return np.array([places[name] for name in names], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What an estimator believes of one position, and what the target says, at drafts whose earlier tokens it accepts.
-
-    Attributes:
-        estimator: whose confidences.
-        position: from 1.
-        drafts: with all earlier tokens accepted, the text long enough to tell.
-        accepted: share of them that the target accepts.
-        believed: mean confidence.
-        bias: ``believed - accepted``.
-        bias_interval: over prompts.
-        labels: of these drafts the server verified so many, and knows of no other.
-        labels_accepted: share of the labels that are accepted; nan without labels.
-        labels_believed: mean confidence where there is a label; the same.
-    """
-
-    estimator: str
-    position: int
-    drafts: int
-    accepted: float
-    believed: float
-    bias: float
-    bias_interval: Interval
-    labels: int
-    labels_accepted: float
-    labels_believed: float
-
-    def row(self, batch: int) -> dict[str, object]:
-        """As JSON has it."""
-        return {
-            "batch": batch,
-            "estimator": self.estimator,
-            "position": self.position,
-            "drafts": self.drafts,
-            "accepted": finite(self.accepted),
-            "believed": finite(self.believed),
-            "bias": finite(self.bias),
-            **self.bias_interval.row("bias"),
-            "labels": self.labels,
-            "labels_accepted": finite(self.labels_accepted),
-            "labels_believed": finite(self.labels_believed),
-        }
-
-
-def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool) -> list[Calibration]:
-    """What an estimator believes and what the target says, for each position.
+def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool) -> list[dict[str, object]]:
+    """What an estimator believes of each position, and what the target says, at drafts whose earlier tokens it accepts.
 
     Args:
         estimator: its name.
         seen: the rounds that were watched.
         texts: that were served.
         own: whether the confidences are the rule's; else they are the drafter's probabilities.
+
+    Returns:
+        a row for each position: how many drafts, the share of them that the target accepts, the mean confidence, the
+        difference with its interval over prompts, and the same of those drafts that the server verified, and knows of
+        no other. Numbers that are not known are None.
     """
-    believed = np.concatenate([*seen.confidences] if own else [*seen.drafter]).astype(np.float64)
-    follows, admitted, num_known = (np.concatenate(one) for one in (seen.follows, seen.admitted, seen.known))
-    text_of = np.searchsorted(texts.roots.firsts, np.concatenate(seen.roots), side="right") - 1
-    prompts = prompts_of(texts)[text_of]
+    roots, confidences, drafter, admitted, follows, num_known = map(np.concatenate, zip(*seen, strict=True))
+    believed = (confidences if own else drafter).astype(np.float64)
+    prompts = prompts_of(texts)[np.searchsorted(texts.roots.firsts, roots, side="right") - 1]
     found = []
     for index in range(believed.shape[1]):
         reached = (follows >= index) & (num_known > index)
+        about: dict[str, object] = {"estimator": estimator, "position": index + 1}
         labelled = reached & (admitted > index)
-        found.append(_position(estimator, index, believed[:, index], follows > index, reached, labelled, prompts))
+        found.append(about | _at_position(believed[:, index], follows > index, reached, labelled, prompts))
     return found
 
 
-def _position(
-    estimator: str, place: int, believed: Doubles, agrees: Bools, reached: Bools, labelled: Bools, prompts: Longs
-) -> Calibration:
-    num_prompts = int(prompts.max()) + 1
+def _at_position(
+    believed: Doubles, agrees: Bools, reached: Bools, labelled: Bools, prompts: Longs
+) -> dict[str, object]:
     columns: Sequence[Doubles] = (np.ones_like(believed), believed, agrees.astype(np.float64))
-    sums = np.stack(
-        [np.bincount(prompts[reached], column[reached], minlength=num_prompts) for column in columns], axis=1
-    ).astype(np.float64)
-    spread = prompt_spread(sums, lambda array: (array[..., 1:2] - array[..., 2:3]) / array[..., :1])
+    sums = [np.bincount(prompts[reached], column[reached], int(prompts.max()) + 1) for column in columns]
+    spread = prompt_spread(
+        np.stack(sums, axis=1).astype(np.float64), lambda array: (array[..., 1:2] - array[..., 2:3]) / array[..., :1]
+    )
     (interval,) = intervals_of(spread)
 
     def mean(values: Doubles, where: Bools) -> float:
         return float(values[where].mean()) if where.any() else float("nan")
 
     truth, thought = mean(columns[2], reached), mean(believed, reached)
-    return Calibration(
-        estimator,
-        place + 1,
-        int(reached.sum()),
-        truth,
-        thought,
-        thought - truth,
-        interval,
-        int(labelled.sum()),
-        mean(columns[2], labelled),
-        mean(believed, labelled),
-    )
+    return {
+        "drafts": int(reached.sum()),
+        "accepted": finite(truth),
+        "believed": finite(thought),
+        "bias": finite(thought - truth),
+        **interval.row("bias"),
+        "labels": int(labelled.sum()),
+        "labels_accepted": finite(mean(columns[2], labelled)),
+        "labels_believed": finite(mean(believed, labelled)),
+    }

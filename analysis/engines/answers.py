@@ -4,8 +4,9 @@ A round is one pass that verified drafted tokens. The prefill's pass, which give
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, cast
 
 from simlab.errors import SimlabError
 from simlab.untrusted.json_text import parse_json
@@ -23,10 +24,8 @@ class EngineAnswer:
         num_tokens: that were written, the prefill's among them.
         token_ids: of these.
         num_prompt_tokens: that the engine read.
-        stopped: whether a stop token ended the text.
         num_rounds: verifying passes.
         num_drafted: tokens over all of them.
-        num_accepted: drafted tokens that were kept, those behind the end of the text counted.
         accepted: of each round, in order.
         drafted: of each round, in order.
     """
@@ -34,17 +33,15 @@ class EngineAnswer:
     num_tokens: int
     token_ids: tuple[int, ...] | None = None
     num_prompt_tokens: int | None = None
-    stopped: bool | None = None
     num_rounds: int | None = None
     num_drafted: int | None = None
-    num_accepted: int | None = None
     accepted: tuple[int, ...] | None = None
     drafted: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """Counts since a server's start, or between two readings; what the engine does not tell is None.
+    """Counts since a server's start, between two readings, or as a trace predicts them; None: not told.
 
     Attributes:
         num_rounds: verifying passes of single texts.
@@ -54,6 +51,8 @@ class ServerCounters:
         num_tokens: written, the prefills' among them.
         num_requests: that ended well.
         num_preempted: texts that were taken out of a batch and read again.
+        num_open: of a prediction, rounds of which the recorded text ends too soon to say how many more were kept; 0:
+            every count is predicted to the unit.
     """
 
     num_rounds: int | None = None
@@ -63,18 +62,15 @@ class ServerCounters:
     num_tokens: int | None = None
     num_requests: int | None = None
     num_preempted: int | None = None
+    num_open: int | None = None
 
     def since(self, before: "ServerCounters") -> "ServerCounters":
         """What came since an earlier reading of the same server."""
-        return ServerCounters(
-            num_rounds=_grown("rounds", before.num_rounds, self.num_rounds),
-            num_drafted=_grown("drafted tokens", before.num_drafted, self.num_drafted),
-            num_accepted=_grown("accepted tokens", before.num_accepted, self.num_accepted),
-            accepted_at=_grown_at(before.accepted_at, self.accepted_at),
-            num_tokens=_grown("tokens", before.num_tokens, self.num_tokens),
-            num_requests=_grown("requests", before.num_requests, self.num_requests),
-            num_preempted=_grown("preemptions", before.num_preempted, self.num_preempted),
-        )
+        grown: dict[str, Any] = {}
+        for name, (_, said) in COUNTS.items():
+            one, other = getattr(before, name), getattr(self, name)
+            grown[name] = _grown(said, one, other) if said else _grown_at(one, other)
+        return ServerCounters(**grown)
 
     @property
     def acceptance_length(self) -> float | None:
@@ -91,15 +87,34 @@ class ServerCounters:
 
     def to_json(self) -> dict[str, object]:
         """The counts, those that are not known as null."""
-        return {
-            "rounds": self.num_rounds,
-            "drafted": self.num_drafted,
-            "accepted": self.num_accepted,
-            "accepted_at_position": None if self.accepted_at is None else list(self.accepted_at),
-            "tokens": self.num_tokens,
-            "requests": self.num_requests,
-            "preempted": self.num_preempted,
-        }
+        own = {key: getattr(self, name) for name, (key, _) in COUNTS.items()}
+        if self.num_open is None:
+            return own
+        del own["preempted"]
+        return own | {"rounds_cut_by_the_recorded_end": self.num_open}
+
+
+COUNTS: Mapping[str, tuple[str, str]] = {
+    "num_rounds": ("rounds", "rounds"),
+    "num_drafted": ("drafted", "drafted tokens"),
+    "num_accepted": ("accepted", "accepted tokens"),
+    "accepted_at": ("accepted_at_position", ""),
+    "num_tokens": ("tokens", "tokens"),
+    "num_requests": ("requests", "requests"),
+    "num_preempted": ("preempted", "preemptions"),
+}
+"""The counts of a server: each one's key in JSON, and what it is called in sentences."""
+
+
+def total(parts: Sequence[ServerCounters]) -> ServerCounters:
+    """The counts of several files or requests together; what one of them does not tell is not known of all."""
+    sums: dict[str, Any] = {}
+    for name in COUNTS:
+        values = [getattr(part, name) for part in parts]
+        if None not in values and name != "num_preempted":  # of a live server alone
+            at = name == "accepted_at"
+            sums[name] = tuple(map(sum, zip_longest(*values, fillvalue=0))) if at else sum(values)
+    return ServerCounters(**sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,6 @@ class ServerFacts:
         longest: tokens of prompt and text together.
         num_speculative: tokens that it drafts in a round.
         dtype: of the target, as simlab names it.
-        settings: what else it says of its speculation.
     """
 
     version: str | None = None
@@ -122,37 +136,6 @@ class ServerFacts:
     longest: int | None = None
     num_speculative: int | None = None
     dtype: str | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLoad:
-    """Requests that a server is busy with, or that wait; None where it does not tell."""
-
-    num_running: int | None = None
-    num_waiting: int | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it says that somebody uses it."""
-        return bool(self.num_running) or bool(self.num_waiting)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One request, to be written as an engine's own words.
-
-    Attributes:
-        prompt: token ids.
-        max_tokens: that may be written.
-        stop_token_ids: that end the text.
-        model: the name under which the target is served.
-    """
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    stop_token_ids: tuple[int, ...]
-    model: str
 
 
 def _grown(name: str, before: int | None, after: int | None) -> int | None:
@@ -242,6 +225,12 @@ def counts(values: Json, key: str, where: str) -> tuple[int, ...] | None:
     return tuple(cast(Sequence[int], found))
 
 
+def counters_of(values: Json, where: str) -> ServerCounters:
+    """A server's counts, as `ServerCounters.to_json` wrote them."""
+    found: dict[str, Any] = {name: count(values, key, where) for name, (key, said) in COUNTS.items() if said}
+    return ServerCounters(**found, accepted_at=counts(values, COUNTS["accepted_at"][0], where))
+
+
 def check_counts(counters: ServerCounters, where: str) -> None:
     """Refuse counts that no server can have.
 
@@ -277,3 +266,34 @@ def text(values: Json, *keys: str) -> str | None:
         if isinstance(found, str) and found:
             return found
     return None
+
+
+# Requests of text in OpenAI's words, which several engines answer.
+
+
+def completions_request(
+    prompt: Sequence[int], max_tokens: int, stop_token_ids: Sequence[int], model: str
+) -> dict[str, object]:
+    """The body of a request for one text, decoded greedily; `simlab.analysis.engines.known.Engine` explains it."""
+    return {
+        "model": model,
+        "prompt": list(prompt),
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "seed": 0,
+        "stop_token_ids": list(stop_token_ids),
+    }
+
+
+def completions_answer(told: Json, where: str, title: str) -> EngineAnswer:
+    """What all engines tell of a text in the same words.
+
+    Raises:
+        EngineError: it is no such answer of the engine with this title.
+    """
+    choice, usage = first_of(told, "choices"), inner(told, "usage")
+    num_tokens = count(usage, "completion_tokens", where)
+    if not choice or num_tokens is None:
+        raise EngineError(f"{where} is no answer of {title}: it has no choices or no usage")
+    ids, num_prompt_tokens = counts(choice, "token_ids", where), count(usage, "prompt_tokens", where)
+    return EngineAnswer(num_tokens, ids, num_prompt_tokens)

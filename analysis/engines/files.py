@@ -1,12 +1,11 @@
 """Files in which engines and benchmarks leave what they counted: metrics, benchmark results, records of requests."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simlab.analysis.engines.answers import (
-    EngineAnswer,
     EngineError,
     Json,
     ServerCounters,
@@ -17,6 +16,7 @@ from simlab.analysis.engines.answers import (
     number,
     parsed_object,
     text,
+    total,
 )
 from simlab.analysis.engines.known import COUNTED, engine_of
 from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
@@ -52,10 +52,8 @@ class MetricsFile:
         kind: one of the kinds above.
         engine: the title of the engine; empty where the file does not tell.
         counters: over all its requests.
-        answers: of single requests; none where the file does not tell.
-        told_length: the acceptance length as the engine itself gives it, where its counts do not tell.
+        requests: the counts of each request; none where the file does not tell.
         k: tokens that are drafted in a round; None where it does not tell.
-        is_running: whether the counts go on, so that only the difference of two readings is of one run.
         model: the name that is served; None where it does not tell.
         is_rounded: whether large counts were written with few digits.
     """
@@ -64,10 +62,8 @@ class MetricsFile:
     kind: str
     engine: str
     counters: ServerCounters
-    answers: tuple[EngineAnswer, ...] = ()
-    told_length: float | None = None
+    requests: tuple[ServerCounters, ...] = ()
     k: int | None = None
-    is_running: bool = False
     model: str | None = None
     is_rounded: bool = False
 
@@ -143,7 +139,6 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
         engine.title,
         counters,
         k=facts.num_speculative,
-        is_running=True,
         model=samples.model(engine.prefix),
         is_rounded=_ROUNDED.search(content) is not None,
     )
@@ -206,14 +201,14 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
             raise EngineError(_why_no_length(path, length, info))
         if not 1 <= length <= _MOST_PLACES:
             raise EngineError(f"expected accept_length of {where} to be from 1, tokens a round; got {length:g}")
+        # Tokens of a round, the prefills' tokens among them.
         tokens, requests = count(value, "total_output_tokens", where), count(value, "completed", where)
         drafted = count(info, "speculative_num_draft_tokens", where)
         return MetricsFile(
             path,
             SGLANG_BENCH,
             "SGLang",
-            ServerCounters(num_tokens=tokens, num_requests=requests),
-            told_length=length,
+            ServerCounters(num_rounds=tokens and round(tokens / length), num_tokens=tokens, num_requests=requests),
             k=None if drafted is None else drafted - 1,
             model=text(info, "served_model_name", "model_path"),
         )
@@ -279,37 +274,26 @@ def _records(value: object, deep: int = 4) -> Iterator[Json]:
 
 def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
     where = str(path)
-    answers = tuple(_aiperf_answer(record, where) for record in records)
+    requests = tuple(_aiperf_request(record, where) for record in records)
     ks = {found for record in records if (found := count(record, "num_spec_tokens", where)) is not None}
-    at = _accepted_at([_histogram(record, where) for record in records])
-    counters = ServerCounters(
-        num_rounds=_total(answer.num_rounds for answer in answers),
-        num_drafted=_total(answer.num_drafted for answer in answers),
-        num_accepted=_total(answer.num_accepted for answer in answers),
-        accepted_at=at,
-        num_tokens=_total(answer.num_tokens or None for answer in answers),
-        num_requests=len(answers),
-    )
     engine = text(records[0], "engine") or ""
     title = next((one.title for one in COUNTED if one.name == engine), engine)
-    return MetricsFile(path, AIPERF, title, counters, answers, k=ks.pop() if len(ks) == 1 else None)
+    return MetricsFile(path, AIPERF, title, total(requests), requests, k=ks.pop() if len(ks) == 1 else None)
 
 
-def _total(values: Iterable[int | None]) -> int | None:
-    """The sum of counts; what one of them does not tell is not known of all."""
-    listed = list(values)
-    known = [value for value in listed if value is not None]
-    return sum(known) if len(known) == len(listed) else None
-
-
-def _aiperf_answer(record: Json, where: str) -> EngineAnswer:
-    return EngineAnswer(
-        num_tokens=count(record, "completion_tokens", where) or 0,
+def _aiperf_request(record: Json, where: str) -> ServerCounters:
+    """The counts of one request; its rounds by position are of a histogram of their accepted tokens."""
+    histogram = _histogram(record, where)
+    deepest = max((accepted for accepted, times in histogram.items() if times), default=0)
+    return ServerCounters(
         num_rounds=count(record, "num_spec_steps", where),
         num_drafted=count(record, "num_draft_tokens", where),
         num_accepted=count(record, "num_accepted_draft_tokens", where),
-        accepted=counts(record, "per_step_accepted", where) or None,
-        drafted=counts(record, "per_step_drafted", where) or None,
+        accepted_at=tuple(
+            sum(times for accepted, times in histogram.items() if accepted > place) for place in range(deepest)
+        ),
+        num_tokens=count(record, "completion_tokens", where) or None,
+        num_requests=1,
     )
 
 
@@ -324,11 +308,3 @@ def _histogram(record: Json, where: str) -> dict[int, int]:
                 )
         return {int(key): count(found, key, where) or 0 for key in found}
     return dict(enumerate(counts(record, "acceptance_histogram", where) or ()))
-
-
-def _accepted_at(histograms: list[dict[int, int]]) -> tuple[int, ...]:
-    deepest = max((index for histogram in histograms for index, times in histogram.items() if times), default=0)
-    return tuple(
-        sum(times for histogram in histograms for accepted, times in histogram.items() if accepted > index)
-        for index in range(deepest)
-    )

@@ -30,10 +30,6 @@ class Samples:
     by_name: Mapping[str, tuple[tuple[Mapping[str, str], float], ...]]
     where: str = "the reading"
 
-    def has_prefix(self, prefix: str) -> bool:
-        """Whether a name begins so."""
-        return any(name.startswith(prefix) for name in self.by_name)
-
     def model(self, prefix: str) -> str | None:
         """The name of the model that metrics with this prefix are of; None where they do not tell.
 
@@ -72,15 +68,15 @@ class Samples:
         values = [value for _, value in self.by_name.get(name, ())]
         return _whole(name, max(values)) if values else None
 
-    def by_position(self, name: str, label: str = "position") -> tuple[int, ...] | None:
-        """The sums of a counter by a label that counts from 0; None where the name is not there."""
+    def by_position(self, name: str) -> tuple[int, ...] | None:
+        """The sums of a counter by its label ``position``, from 0; None where the name is not there."""
         if name not in self.by_name:
             return None
         sums: dict[int, int] = {}
         for labels, value in self._by_engine(name).items():
-            place = dict(labels).get(label, "")
+            place = dict(labels).get("position", "")
             if not place.isdecimal() or int(place) > 10_000:
-                raise EngineError(f"expected the label {label} of {name} to count from 0; got {place!r}")
+                raise EngineError(f"expected the label position of {name} to count from 0; got {place!r}")
             sums[int(place)] = sums.get(int(place), 0) + _whole(name, value)
         return tuple(sums.get(index, 0) for index in range(max(sums, default=-1) + 1))
 

@@ -5,17 +5,15 @@ Read in the released code: ``srt/managers/tokenizer_manager.py`` (``meta_info`` 
 the latest batch and are not averaged; nothing that is released tells single rounds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from simlab.analysis.engines.answers import (
     EngineAnswer,
     EngineError,
     Json,
-    Question,
     ServerCounters,
     ServerFacts,
-    ServerLoad,
     count,
     counts,
     first_of,
@@ -34,6 +32,7 @@ class Sglang:
     metrics_path: ClassVar[str] = "/metrics"
     fact_paths: ClassVar[tuple[str, ...]] = ("/server_info", "/get_server_info", "/v1/models")
     answer_path: ClassVar[str] = "/generate"
+    busy: ClassVar[tuple[str, str]] = ("sglang:num_running_reqs", "sglang:num_queue_reqs")
     per_round: ClassVar[str] = ""
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
@@ -43,7 +42,6 @@ class Sglang:
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
         if drafted is None and samples is not None:
             drafted = samples.gauge("sglang:spec_num_draft_tokens")
-        named = {key: value for key, value in info.items() if key.startswith("speculative_") and value is not None}
         return ServerFacts(
             version=text(info, "version"),
             model=text(model, "id") or text(info, "served_model_name", "model_path"),
@@ -51,12 +49,7 @@ class Sglang:
             longest=count(model, "max_model_len", "/v1/models") or count(info, "context_length", "/server_info"),
             num_speculative=None if drafted is None else drafted - 1,
             dtype=None if text(info, "dtype") in (None, "auto", "half") else text(info, "dtype"),
-            settings=named,
         )
-
-    def load(self, samples: Samples) -> ServerLoad:
-        """What this server is busy with, see `Engine`."""
-        return ServerLoad(samples.largest("sglang:num_running_reqs"), samples.largest("sglang:num_queue_reqs"))
 
     def counters(self, samples: Samples) -> ServerCounters:
         """The server's counts since its start, see `Engine`; it counts rounds, tokens and requests."""
@@ -66,14 +59,10 @@ class Sglang:
             num_requests=samples.counter("sglang:num_requests_total"),
         )
 
-    def request(self, question: Question) -> Json:
+    def request(self, prompt: Sequence[int], max_tokens: int, stop_token_ids: Sequence[int], model: str) -> Json:
         """The body of a request, see `Engine`."""
-        sampling = {
-            "temperature": 0,
-            "max_new_tokens": question.max_tokens,
-            "stop_token_ids": list(question.stop_token_ids),
-        }
-        return {"input_ids": list(question.prompt), "sampling_params": sampling}
+        sampling = {"temperature": 0, "max_new_tokens": max_tokens, "stop_token_ids": list(stop_token_ids)}
+        return {"input_ids": list(prompt), "sampling_params": sampling}
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`."""
@@ -81,20 +70,10 @@ class Sglang:
         num_tokens = count(meta, "completion_tokens", where)
         if num_tokens is None:
             raise EngineError(f"{where} is no answer of SGLang: its meta_info has no completion_tokens")
-        accepted = count(meta, "spec_num_correct_drafts", where)
-        histogram = counts(meta, "spec_correct_drafts_histogram", where)
-        if histogram is None:
-            histogram = counts(meta, "spec_accept_histogram", where)
-        if accepted is None and histogram is not None:
-            accepted = sum(index * times for index, times in enumerate(histogram))
-        # Newer versions give an object, older ones its word.
-        kind = text(inner(meta, "finish_reason"), "type") or text(meta, "finish_reason")
         return EngineAnswer(
             num_tokens=num_tokens,
             token_ids=counts(told, "output_ids", where),
             num_prompt_tokens=count(meta, "prompt_tokens", where),
-            stopped=None if kind is None else kind == "stop",
             num_rounds=count(meta, "spec_verify_ct", where),
             num_drafted=count(meta, "spec_num_proposed_drafts", where),
-            num_accepted=accepted,
         )

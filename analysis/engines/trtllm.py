@@ -4,19 +4,18 @@ Read in the released code: ``tensorrt_llm/metrics/collector.py``, ``tensorrt_llm
 drafted and accepted tokens and no rounds: these are what is left of the tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from simlab.analysis.engines.answers import (
     EngineAnswer,
-    EngineError,
     Json,
-    Question,
     ServerCounters,
     ServerFacts,
-    ServerLoad,
+    completions_answer,
+    completions_request,
     count,
-    counts,
     first_of,
     inner,
     number,
@@ -34,28 +33,22 @@ class TensorRtLlm:
     metrics_path: ClassVar[str] = "/prometheus/metrics"
     fact_paths: ClassVar[tuple[str, ...]] = ("/version", "/v1/models")
     answer_path: ClassVar[str] = "/v1/completions"
+    busy: ClassVar[tuple[str, str]] = ("trtllm_num_requests_running", "trtllm_num_requests_waiting")
     per_round: ClassVar[str] = ""
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What this server tells of itself, see `Engine`; drafting from what it logs of its settings at its start."""
         version, models = (told.get(path, {}) for path in self.fact_paths)
         model = first_of(models, "data")
-        settings = {} if samples is None else dict(samples.labels("trtllm_speculative_config_info"))
+        settings = {} if samples is None else samples.labels("trtllm_speculative_config_info")
         drafted = next((settings[key] for key in ("max_draft_len", "spec_max_draft_len") if key in settings), "")
-        config = {} if samples is None else dict(samples.labels("trtllm_model_config_info"))
+        config = {} if samples is None else samples.labels("trtllm_model_config_info")
         return ServerFacts(
             version=text(version, "version"),
             model=text(model, "id"),
             root=text(config, "model_path", "model") or text(model, "id"),
             num_speculative=int(drafted) if drafted.isdecimal() else None,
             dtype=text(config, "dtype"),
-            settings=settings,
-        )
-
-    def load(self, samples: Samples) -> ServerLoad:
-        """What this server is busy with, see `Engine`."""
-        return ServerLoad(
-            samples.largest("trtllm_num_requests_running"), samples.largest("trtllm_num_requests_waiting")
         )
 
     def counters(self, samples: Samples) -> ServerCounters:
@@ -75,39 +68,23 @@ class TensorRtLlm:
             num_requests=requests,
         )
 
-    def request(self, question: Question) -> Json:
+    def request(self, prompt: Sequence[int], max_tokens: int, stop_token_ids: Sequence[int], model: str) -> Json:
         """The body of a request, see `Engine`; without detokenising, so that it tells token ids."""
-        return {
-            "model": question.model,
-            "prompt": list(question.prompt),
-            "max_tokens": question.max_tokens,
-            "temperature": 0,
-            "seed": 0,
-            "stop_token_ids": list(question.stop_token_ids),
-            "detokenize": False,
-        }
+        return completions_request(prompt, max_tokens, stop_token_ids, model) | {"detokenize": False}
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`.
 
         Newer versions count verifying passes; of older ones the tokens a pass tell them, the prefill's pass counted.
         """
-        choice, usage = first_of(told, "choices"), inner(told, "usage")
-        num_tokens = count(usage, "completion_tokens", where)
-        if not choice or num_tokens is None:
-            raise EngineError(f"{where} is no answer of TensorRT-LLM: it has no choices or no usage")
-        a_pass = number(choice, "avg_decoded_tokens_per_iter", where)
-        ids = counts(choice, "token_ids", where)
-        spec = inner(choice, "speculative_decoding")
+        choice, answer = first_of(told, "choices"), completions_answer(told, where, self.title)
+        a_pass, spec = number(choice, "avg_decoded_tokens_per_iter", where), inner(choice, "speculative_decoding")
         num_rounds = count(spec, "num_spec_steps", where)
-        if num_rounds is None and a_pass and num_tokens > 1:
-            num_rounds = round(num_tokens / a_pass) - 1
-        return EngineAnswer(
-            num_tokens=num_tokens,
-            token_ids=ids or None,
-            num_prompt_tokens=count(usage, "prompt_tokens", where),
-            stopped=text(choice, "finish_reason") == "stop",
+        if num_rounds is None and a_pass and answer.num_tokens > 1:
+            num_rounds = round(answer.num_tokens / a_pass) - 1
+        return replace(
+            answer,
+            token_ids=answer.token_ids or None,
             num_rounds=num_rounds,
             num_drafted=count(spec, "num_draft_tokens", where),
-            num_accepted=count(spec, "num_accepted_draft_tokens", where),
         )

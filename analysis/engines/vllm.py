@@ -5,18 +5,17 @@ Read in the released code: ``v1/spec_decode/metrics.py`` (counters), ``v1/metric
 of llama.cpp's counters are those of a scrape of its server, not of its code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from simlab.analysis.engines.answers import (
     EngineAnswer,
-    EngineError,
     Json,
-    Question,
     ServerCounters,
     ServerFacts,
-    ServerLoad,
+    completions_answer,
+    completions_request,
     count,
     counts,
     first_of,
@@ -46,6 +45,7 @@ class Vllm:
     metrics_path: ClassVar[str] = "/metrics"
     fact_paths: ClassVar[tuple[str, ...]] = ("/version", "/v1/models", "/server_info?config_format=json")
     answer_path: ClassVar[str] = "/v1/completions"
+    busy: ClassVar[tuple[str, str]] = ("vllm:num_requests_running", "vllm:num_requests_waiting")
     per_round: ClassVar[str] = "--per-request-spec-decode-metrics detailed"
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
@@ -53,22 +53,15 @@ class Vllm:
         version, models, info = (told.get(path, {}) for path in self.fact_paths)
         model, config = first_of(models, "data"), inner(info, "vllm_config")
         positions = None if samples is None else _spec_counters(samples, self.prefix).accepted_at
-        speculative = inner(config, "speculative_config")
+        own = inner(config, "speculative_config")
         return ServerFacts(
             version=text(version, "version"),
             model=text(model, "id"),
             root=text(model, "root", "id"),
             longest=count(model, "max_model_len", "/v1/models"),
-            num_speculative=len(positions)
-            if positions
-            else count(speculative, "num_speculative_tokens", "/server_info"),
-            dtype=_dtype(text(inner(config, "model_config"), "dtype")),
-            settings=dict(speculative),
+            num_speculative=len(positions) if positions else count(own, "num_speculative_tokens", "/server_info"),
+            dtype=(text(inner(config, "model_config"), "dtype") or "").removeprefix("torch.") or None,
         )
-
-    def load(self, samples: Samples) -> ServerLoad:
-        """What this server is busy with, see `Engine`."""
-        return ServerLoad(samples.largest("vllm:num_requests_running"), samples.largest("vllm:num_requests_waiting"))
 
     def counters(self, samples: Samples) -> ServerCounters:
         """The server's counts since its start, see `Engine`."""
@@ -79,33 +72,17 @@ class Vllm:
             num_preempted=samples.counter("vllm:num_preemptions_total"),
         )
 
-    def request(self, question: Question) -> Json:
+    def request(self, prompt: Sequence[int], max_tokens: int, stop_token_ids: Sequence[int], model: str) -> Json:
         """The body of a request, see `Engine`."""
-        return {
-            "model": question.model,
-            "prompt": list(question.prompt),
-            "max_tokens": question.max_tokens,
-            "temperature": 0,
-            "seed": 0,
-            "stop_token_ids": list(question.stop_token_ids),
-            "return_token_ids": True,
-        }
+        return completions_request(prompt, max_tokens, stop_token_ids, model) | {"return_token_ids": True}
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`."""
-        choice, usage = first_of(told, "choices"), inner(told, "usage")
         spec = inner(told, "metrics", "speculative_decoding")
-        num_tokens = count(usage, "completion_tokens", where)
-        if not choice or num_tokens is None:
-            raise EngineError(f"{where} is no answer of vLLM: it has no choices or no usage")
-        return EngineAnswer(
-            num_tokens=num_tokens,
-            token_ids=counts(choice, "token_ids", where),
-            num_prompt_tokens=count(usage, "prompt_tokens", where),
-            stopped=text(choice, "finish_reason") == "stop",
+        return replace(
+            completions_answer(told, where, self.title),
             num_rounds=count(spec, "num_spec_steps", where),
             num_drafted=count(spec, "num_draft_tokens", where),
-            num_accepted=count(spec, "num_accepted_draft_tokens", where),
             accepted=counts(spec, "per_step_accepted", where),
             drafted=counts(spec, "per_step_drafted", where),
         )
@@ -128,7 +105,3 @@ class LlamaCpp:
         return replace(
             _spec_counters(samples, self.prefix), num_tokens=samples.counter("llamacpp:tokens_predicted_total")
         )
-
-
-def _dtype(name: str | None) -> str | None:
-    return None if name is None else name.removeprefix("torch.")

@@ -4,17 +4,16 @@ Engines read such a choice as a table over ranges of batch sizes. A batch size b
 choice of the smaller one, as the engines themselves fill gaps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
-from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
-from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, Scalar, Speed, Summary, summarise
 from simlab.errors import CostError
 
 MEASURE = "tokens_per_s"
@@ -28,19 +27,14 @@ class BatchChoice:
         prices: of that batch size.
         length: drafted tokens; 0 is plain decoding.
         longest: the longest chain that was tried.
-        tokens_per_s: of each of the texts, by prediction.
-        speedup: over plain decoding at the same batch size; the same for ``interval``, over prompts, and
-            ``price_interval``, by the noise of the latency profile.
+        speed: of each of the texts, by prediction, over plain decoding at the same batch size.
         alike: lengths whose speed these prompts and prices cannot tell from the best one's, itself among them.
     """
 
     prices: BatchPrices
     length: int
     longest: int
-    tokens_per_s: float
-    speedup: float
-    interval: Interval
-    price_interval: Interval
+    speed: Speed
     alike: tuple[int, ...]
 
     def row(self) -> dict[str, Scalar | list[int]]:
@@ -49,10 +43,10 @@ class BatchChoice:
             "batch": self.prices.batch,
             "num_drafted": self.length,
             "longest_tried": self.longest,
-            "tokens_per_s_of_each_text": self.tokens_per_s,
-            "speedup": self.speedup,
-            **self.interval.row("speedup_ci"),
-            **self.price_interval.row("speedup_price"),
+            "tokens_per_s_of_each_text": self.speed.tokens_per_s,
+            "speedup": self.speed.speedup,
+            **self.speed.interval.row("speedup_ci"),
+            **self.speed.price_interval.row("speedup_price"),
             "not_told_apart": list(self.alike),
             "what_if": self.prices.what_if,
             "cost_id": self.prices.cost_id,
@@ -78,31 +72,24 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
             f"the latency profile {prices.cost_id} gives no speed at batch size {prices.batch}; measure it again"
         )
     best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
-    speed = found[best].speed
-    alike = _alike(rows, {length: summary.policy_id for length, summary in found.items()}, best)
-    return BatchChoice(
-        prices=prices,
-        length=best,
-        longest=max(found),
-        tokens_per_s=speed.tokens_per_s,
-        speedup=speed.speedup,
-        interval=speed.interval,
-        price_interval=speed.price_interval,
-        alike=alike,
-    )
+    order = [best, *(length for length in found if length != best)]
+    compared = against_first(rows, [found[length].policy for length in order], MEASURE)
+    same = [length for length, comparison in zip(order[1:], compared, strict=True) if not comparison.differs]
+    return BatchChoice(prices, best, max(found), found[best].speed, tuple(sorted([best, *same])))
 
 
-def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[int, ...]:
-    others = [length for length in policies if length != best]
-    if not others:
-        return (best,)
+def against_first(rows: pl.DataFrame, policies: Sequence[str], measure: str) -> list[Comparison]:
+    """The first policy against each other one on the same prompts, as one family.
+
+    Args:
+        rows: result rows of all of them, at one latency profile.
+        policies: their labels.
+        measure: by which.
+    """
     plain = rows.filter(pl.col("name") == BASELINE)
-    order = [best, *others]
-    runs = [PolicyRun(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
-    pairs = [(0, index) for index in range(1, len(runs))]
-    found = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
-    same = [length for length, comparison in zip(others, found, strict=True) if not comparison.differs]
-    return tuple(sorted([best, *same]))
+    runs = [PolicyRun(label, rows.filter(pl.col("policy") == label), plain) for label in policies]
+    pairs = [(0, other) for other in range(1, len(runs))]
+    return adjust_family(compare_pairs(prompt_sums(runs), policies, pairs, measure)) if pairs else []
 
 
 def batch_ranges(lengths: Mapping[int, int]) -> list[tuple[int, int, int]]:

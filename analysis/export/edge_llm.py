@@ -73,16 +73,11 @@ def edge_llm_commands(exported: ExportedPolicy, settings: Settings) -> dict[str,
     folders = ("ONNX/base", "ONNX/draft") if exported.method == EAGLE3 else ("ONNX/base/llm", "ONNX/draft/dflash_draft")
     base, draft = ({"onnxDir": folder, "engineDir": "ENGINES"} for folder in folders)
     most = settings.get("dflashBlockSize", nodes)
+    files = flag_words({"engineDir": "ENGINES", "inputFile": "INPUT.json", "outputFile": "OUTPUT.json"})
     lines = {
         "build_base": shlex.join(["llm_build", *flag_words(base | {"maxVerifyTreeSize": nodes}), "--specBase"]),
         "build_draft": shlex.join(["llm_build", *flag_words(draft | {"maxDraftTreeSize": most}), "--specDraft"]),
-        "serve": shlex.join(
-            [
-                "llm_inference",
-                *flag_words({"engineDir": "ENGINES", "inputFile": "INPUT.json", "outputFile": "OUTPUT.json"}),
-                *("--specDecode", *flag_words(settings)),
-            ]
-        ),
+        "serve": shlex.join(["llm_inference", *files, "--specDecode", *flag_words(settings)]),
     }
     if exported.method == EAGLE3:
         return lines

@@ -5,7 +5,6 @@ The forms, and what of a profile they hold, are those of `simlab.traces.artefact
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.special import expit
 from simlab.arrays import Bools, Doubles
 from simlab.cost import GRID_STAGES, CostTable
 from simlab.recorded import Roots
+from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.artefacts.engine_tables import Points, SampledSteps, StepCurves
 
 # A temperature for each position of a block, by maximum likelihood, as SGLang's DSpark scheduler reads them.
@@ -31,29 +31,18 @@ _SURE = 2.0**-16
 """Probabilities nearer to 0 or 1 than the grid of traces count as so near."""
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Confidences of first candidates at one position, and whether they were right.
-
-    Attributes:
-        logits: float64 ``[R]``.
-        right: bool ``[R]``.
-    """
-
-    logits: Doubles
-    right: Bools
+Position = tuple[Doubles, Bools]
+"""Logits of the confidences of first candidates at one position ``[R]``, and whether they were right ``[R]``."""
 
 
-def chain_positions(parts: Sequence[Roots]) -> list[Positions]:
+def chain_positions(parts: Sequence[Roots]) -> list[Position]:
     """What is known of each position, at all roots whose earlier positions were right and within the text."""
     found = [_positions(part) for part in parts]
-    return [
-        Positions(np.concatenate([one.logits for one in same]), np.concatenate([one.right for one in same]))
-        for same in zip(*found, strict=True)
-    ]
+    parts_of = [zip(*same, strict=True) for same in zip(*found, strict=True)]
+    return [(np.concatenate(logits), np.concatenate(right)) for logits, right in parts_of]
 
 
-def _positions(roots: Roots) -> list[Positions]:
+def _positions(roots: Roots) -> list[Position]:
     num_roots, depth = roots.counts.shape
     begins = roots.starts[:-1, None] + np.cumsum(roots.counts, axis=1, dtype=np.int64) - roots.counts
     last = np.repeat(roots.firsts[1:], np.diff(roots.firsts)) - np.arange(num_roots)
@@ -63,51 +52,40 @@ def _positions(roots: Roots) -> list[Positions]:
         kept = alive & (index < last) & (roots.counts[:, index] > 0)
         prob = np.clip(np.exp(roots.log_probs[begins[kept, index]].astype(np.float64)), _SURE, 1 - _SURE)
         right = roots.true_ranks[:, index] == 0
-        found.append(Positions(np.log(prob) - np.log1p(-prob), right[kept]))
+        found.append((np.log(prob) - np.log1p(-prob), right[kept]))
         alive = kept & right
     return found
 
 
-def temperature_of(position: Positions) -> float:
+def temperature_of(position: Position) -> float:
     """The temperature above 0 that makes what was seen most likely; 1 where too little was seen.
 
     The likelihood is concave in one over the temperature, so its slope is searched for 0 by halving, from 0.01 to 100.
     """
-    num_right = int(position.right.sum())
-    if min(num_right, len(position.right) - num_right) < FEWEST:
+    logits, right = position
+    if min(right.sum(), (~right).sum()) < FEWEST:
         return 1.0
     low, high = 1.0 / _MOST, 1.0 / _LEAST
     for _ in range(_STEPS):
         middle = float(np.sqrt(low * high))
-        if position.logits @ (position.right - expit(middle * position.logits)) > 0:
+        if logits @ (right - expit(middle * logits)) > 0:
             low = middle
         else:
             high = middle
     return round(1.0 / low, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCosts:
-    """A latency profile and what was timed in it.
-
-    Attributes:
-        batch: texts at a time.
-        node_counts: drafted tokens of each text that were timed.
-        cost: the seconds.
-    """
-
-    batch: int
-    node_counts: Sequence[int]
-    cost: CostTable
+Profile = tuple[CostFile, CostTable]
+"""A latency profile of one batch size, and its seconds."""
 
 
-def sampled_steps(profiles: Sequence[BatchCosts], context: int) -> SampledSteps:
+def sampled_steps(profiles: Sequence[Profile], context: int) -> SampledSteps:
     """Seconds of whole rounds by their tokens, at one context; of several profiles with as many tokens the median."""
     points = _points(profiles, GRID_STAGES, context)
     return SampledSteps(points, points[-1][0])
 
 
-def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> StepCurves:
+def step_curves(profiles: Sequence[Profile], context: int, drafted: int) -> StepCurves:
     """Seconds of drafting by requests, and of the target's pass by tokens, at one context.
 
     Args:
@@ -116,16 +94,16 @@ def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> S
         drafted: of each text, where drafting is read off; it hardly depends on it.
     """
     draft = tuple(
-        (profile.batch, float(profile.cost.curve("draft", context)[min(drafted, profile.cost.most_drafted)]))
-        for profile in sorted(profiles, key=lambda costs: costs.batch)
+        (file.batch, float(cost.curve("draft", context)[min(drafted, cost.most_drafted)]))
+        for file, cost in sorted(profiles, key=lambda one: one[0].batch)
     )
     return StepCurves(draft, _points(profiles, ("verify",), context))
 
 
-def _points(profiles: Sequence[BatchCosts], stages: Sequence[str], context: int) -> Points:
+def _points(profiles: Sequence[Profile], stages: Sequence[str], context: int) -> Points:
     found: defaultdict[int, list[float]] = defaultdict(list)
-    for profile in profiles:
-        seconds = np.sum([profile.cost.curve(stage, context) for stage in stages], axis=0)
-        for number in profile.node_counts:
-            found[profile.batch * (number + 1)].append(float(seconds[number]))
+    for file, cost in profiles:
+        seconds = np.sum([cost.curve(stage, context) for stage in stages], axis=0)
+        for number in file.node_counts:
+            found[file.batch * (number + 1)].append(float(seconds[number]))
     return tuple((tokens, median(found[tokens])) for tokens in sorted(found))

@@ -10,11 +10,13 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from simlab.analysis.export.batch_choices import BatchChoice, batch_ranges
 from simlab.analysis.table.summaries import Acceptance
 from simlab.errors import SimlabError
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.traces.format.manifest_entries import DraftSet
 
 # Where the fields of each engine's settings were read, and when: engines change them without notice.
 
@@ -28,28 +30,18 @@ class EngineSource:
     """What was read of one engine.
 
     Attributes:
-        engine: its name.
+        name: of the engine.
         repository: where its source is.
         files: path and commit of each file that was read.
         also: documentation and discussions.
         read_on: the day.
     """
 
-    engine: str
+    name: str
     repository: str
     files: Mapping[str, str]
     also: tuple[str, ...] = ()
     read_on: str = READ_ON
-
-    def stamp(self) -> dict[str, object]:
-        """As it stands in a file."""
-        return {
-            "name": self.engine,
-            "repository": self.repository,
-            "files": dict(self.files),
-            "also": list(self.also),
-            "read_on": self.read_on,
-        }
 
 
 VLLM = EngineSource(
@@ -108,6 +100,33 @@ MODELOPT = EngineSource(
 CHAIN, BEAM, HEAD_TREE = "chain", "eagle2-beam", "eagle3"
 DFLASH, DSPARK, EAGLE3, UNO = "dflash", "dspark", "eagle3", "uno"
 """What engines call the drafters that simlab reads."""
+
+DRAFTERS = {
+    DFLASH: "a DFlash drafter",
+    DSPARK: "a drafter of DSpark",
+    EAGLE3: "an EAGLE-3 head",
+    UNO: "an adapter of UNO's",
+}
+
+WRITTEN: Mapping[str, tuple[str, ...]] = {
+    "vllm": (DFLASH, DSPARK, EAGLE3),
+    "sglang": (DFLASH, DSPARK, EAGLE3, UNO),
+    "tensorrt-llm": (DFLASH, DSPARK, EAGLE3),
+    "tensorrt-edge-llm": (DFLASH, EAGLE3),
+    "modelopt": (DFLASH,),
+    "aisimulate": (DFLASH, EAGLE3),
+}
+"""For which drafters the settings of each engine are written."""
+
+
+def method_of(kept: DraftSet) -> str:
+    """What engines call the drafter of a draft set; empty: none drafts with it, or nobody says what it is."""
+    if not kept.root_seen:
+        return UNO if kept.noise else ""
+    if kept.is_chain:
+        return "" if kept.candidates_only else EAGLE3 if kept.is_head else DSPARK
+    return DFLASH
+
 
 Settings = dict[str, object]
 
@@ -188,7 +207,7 @@ class ExportedPolicy:
     block_size: int
     choices: Sequence[BatchChoice] = ()
     own_blocks: Sequence[int] = ()
-    about: Mapping[str, object] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
     method: str = DFLASH
 
     @property
@@ -216,12 +235,6 @@ class ExportedPolicy:
     def is_chain(self) -> bool:
         """Whether it drafts a single path of a fixed length."""
         return self.policy.name == CHAIN
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Tokens that a chain drafts, at any batch size, ascending; 0, plain decoding, is left out."""
-        found = {choice.length for choice in self.choices} if self.choices else {self.deepest}
-        return tuple(sorted(found - {0}))
 
 
 def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> dict[str, Settings]:
@@ -347,65 +360,55 @@ def short_name(name: str) -> str:
     return "/".join(name.split("/")[-2:])
 
 
-def engine_lines(
-    method: str, drafter: str, lengths: Mapping[int, int], sglang: tuple[int, HeadShape] | None
-) -> list[str]:
-    """What vLLM and SGLang are told to draft, a sentence and a line to paste for each.
+def vllm_lines(method: str, drafter: str, lengths: Mapping[int, int]) -> list[str]:
+    """What vLLM is told to draft, and below it the line to paste, if there is one.
 
     Args:
-        method: what they call the drafter.
+        method: what it calls the drafter.
         drafter: name of the model.
-        lengths: drafted tokens of vLLM's chain by batch size; 0: autoregressive decoding.
-        sglang: for which batch size SGLang is set, and what it drafts; None: nothing.
+        lengths: drafted tokens of the chain by batch size; 0: autoregressive decoding.
     """
-    if sglang is None and not any(lengths.values()):
-        return ["vLLM and SGLang: nothing that they draft is significantly faster here; start them without a drafter."]
     if not any(lengths.values()):
-        found = ["vLLM: no chain is significantly faster here; start it without --speculative-config."]
-    elif len(set(lengths.values())) == 1:
+        return ["vLLM: no chain is significantly faster here; start it without --speculative-config."]
+    if len(set(lengths.values())) == 1:
         (length,) = set(lengths.values())
-        config: Settings = {"method": method, "model": drafter, "num_speculative_tokens": length}
-        found = [f"vLLM: num_speculative_tokens {length}.", vllm_flags(config)]
+        said, config = str(length), {"method": method, "model": drafter, "num_speculative_tokens": length}
     else:
         ranges = [
-            (f"{low}" if low == high else f"{low} to {high}", length) for low, high, length in batch_ranges(lengths)
+            f"{n} at batch {low if low == high else f'{low} to {high}'}" for low, high, n in batch_ranges(lengths)
         ]
-        listed = ", ".join(f"{length} at batch {where}" for where, length in ranges)
-        found = [f"vLLM: num_speculative_tokens {listed}.", vllm_flags(vllm_table(method, drafter, lengths))]
-    if sglang is None:
-        return found
-    batch, shape = sglang
-    alone = "" if len(lengths) == 1 else f" One setting serves all batch sizes; this is that of batch {batch}."
+        said, config = ", ".join(ranges), vllm_table(method, drafter, lengths)
+    return [f"vLLM: num_speculative_tokens {said}.", f"--speculative-config {shlex.quote(_json(config))}"]
+
+
+def sglang_lines(method: str, drafter: str, shape: HeadShape, only_of: int | None) -> list[str]:
+    """What SGLang is told to draft, and below it the line to paste.
+
+    Args:
+        method: what it calls the drafter.
+        drafter: name of the model.
+        shape: of a chain or tree.
+        only_of: the batch size that it is best at, where there are others; None: it is of all.
+    """
+    alone = "" if only_of is None else f" One setting serves all batch sizes; this is that of batch {only_of}."
     said = f"steps {shape.steps}, topk {shape.topk}, " if method == EAGLE3 else ""
-    flags = sglang_flags(sglang_drafter(method, drafter, shape))
-    return [*found, f"SGLang: {said}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
+    flags = shlex.join(flag_words(sglang_drafter(method, drafter, shape)))
+    return [f"SGLang: {said}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
 
 
 # Lines that start a serving engine with exported settings, to be pasted into a shell; or why there is none.
 
 
-Environment = Mapping[str, str]
+SGLANG_SERVER = ("python", "-m", "sglang.launch_server")
 
 
 def vllm_command(target: str, config: Settings) -> str:
     """Start vLLM with a value of ``--speculative-config``."""
-    text = json.dumps(config, ensure_ascii=False, allow_nan=False)
-    return shlex.join(["vllm", "serve", target, "--speculative-config", text])
+    return shlex.join(["vllm", "serve", target, "--speculative-config", _json(config)])
 
 
-def sglang_command(settings: Settings, environment: Environment | None = None) -> str:
-    """Start SGLang with flags, under environment variables."""
-    return _under(environment, ["python", "-m", "sglang.launch_server", *flag_words(settings)])
-
-
-def sglang_flags(settings: Settings) -> str:
-    """Flags alone, to be pasted behind the command of a server."""
-    return shlex.join(flag_words(settings))
-
-
-def vllm_flags(config: Settings) -> str:
-    """The flag alone, to be pasted behind ``vllm serve TARGET``."""
-    return f"--speculative-config {shlex.quote(json.dumps(config, ensure_ascii=False, allow_nan=False))}"
+def _json(config: Settings) -> str:
+    return json.dumps(config, ensure_ascii=False, allow_nan=False)
 
 
 def flag_words(settings: Settings) -> list[str]:
@@ -413,57 +416,45 @@ def flag_words(settings: Settings) -> list[str]:
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
-def tensorrt_llm_command(target: str, file: str, environment: Environment | None = None) -> str:
-    """Start TensorRT-LLM with the settings in a YAML file, under environment variables."""
-    return _under(environment, ["trtllm-serve", target, "--extra_llm_api_options", file])
+def start_lines(words: Sequence[str], load_test: Mapping[str, str], is_served: bool) -> dict[str, str]:
+    """Lines that start an engine: under environment variables for a load test, and as it serves, if it does."""
+    line = shlex.join(words)
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in load_test.items())
+    return {"load_test": f"{variables} {line}"} | ({"serve": line} if is_served else {})
 
 
-def _under(environment: Environment | None, words: list[str]) -> str:
-    set_before = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    return " ".join([*set_before, shlex.join(words)])
-
-
-def cannot_run(engine: str, label: str, method: str = DFLASH) -> str:
+def cannot_run(engine: str, exported: ExportedPolicy) -> str:
     """Why an engine has no line that serves a policy."""
-    if method == EAGLE3:
-        return f"{engine} cannot run {label}: it drafts chains only, so these settings are for load tests."
-    return (
-        f"{engine} cannot run {label}: with a block drafter it drafts chains only, of one length for all texts of a "
-        "batch, so these settings are for load tests."
-    )
+    block = "with a block drafter it drafts chains only, of one length for all texts of a batch"
+    why = "it drafts chains only" if exported.method == EAGLE3 else block
+    return f"{engine} cannot run {exported.policy.label}: {why}, so these settings are for load tests."
 
 
-def block_note(engine: str, exported: ExportedPolicy) -> list[str]:
+def block_note(engine: str, exported: ExportedPolicy) -> str:
     """What a chain shorter than the recorded block is not: engines draft a block of its length and the root.
 
     The drafter fills all positions of a block at once, so those of a shorter one are other drafts.
     """
     if exported.method in (EAGLE3, UNO):
-        return []  # no token of theirs knows those behind it: a shorter chain is the beginning of a longer one
+        return ""  # no token of theirs knows those behind it: a shorter chain is the beginning of a longer one
     root = exported.block_size - exported.depth
     if exported.own_blocks:
         tried = {*exported.own_blocks, exported.depth}
         missing = [str(length + root) for length in range(1, exported.depth) if length not in tried]
         if not (exported.choices and missing):
-            return []
-        return [_not_tried(sorted(tried), missing)]
-    shorter = [length for length in exported.lengths if length < exported.depth]
+            return ""
+        return (
+            f"Chains of {', '.join(map(str, sorted(tried)))} were tried, each on a trace of its own block; there is no "
+            f"trace of block {', '.join(missing)}, which `simlab record --text-from TRACE --block N` records."
+        )
+    lengths = {choice.length for choice in exported.choices} if exported.choices else {exported.deepest}
+    shorter = sorted(length for length in lengths if 0 < length < exported.depth)
     if not (exported.is_chain and shorter):
-        return []
-    return [_other_drafts(engine, exported, shorter, [str(length + root) for length in shorter])]
-
-
-def _not_tried(tried: Sequence[int], missing: Sequence[str]) -> str:
-    return (
-        f"Chains of {', '.join(map(str, tried))} were tried, each on a trace of its own block; there is no trace of "
-        f"block {', '.join(missing)}, which `simlab record --text-from TRACE --block N` records."
-    )
-
-
-def _other_drafts(engine: str, exported: ExportedPolicy, shorter: Sequence[int], blocks: Sequence[str]) -> str:
+        return ""
     return (
         f"A chain of {', '.join(map(str, shorter))} was replayed as the first tokens of a block of "
         f"{exported.block_size}, but {engine} drafts a block of k + 1 for k tokens, whose drafts differ: its "
-        f"acceptance will not be the one here. Record traces of block {', '.join(blocks)} with `simlab record "
-        "--text-from TRACE --block N`, and give them with --block-trace."
+        "acceptance will not be the one here. Record traces of block "
+        f"{', '.join(str(length + root) for length in shorter)} with `simlab record --text-from TRACE --block N`, and "
+        "give them with --block-trace."
     )

@@ -12,11 +12,11 @@ from itertools import chain
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison, adjust_family, compare_pairs
+from simlab.analysis.compare.comparisons import POWERS, Comparison
+from simlab.analysis.export.batch_choices import against_first
 from simlab.analysis.export.tables import Cell, ExportTable
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, Interval
 from simlab.analysis.statistics.slices import SLICES, split_by_slice
-from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import SPEEDS, SPEEDUP, ends, is_known, number
 from simlab.errors import TraceError, UsageError, enumerated, named_or_listed
@@ -168,16 +168,11 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
     by = options.columns if options.rows == POLICY else options.rows
     parts = [] if by == NOTHING else [(str(value), part) for value, part in split_by_slice(rows, by)]
     parts += [(ALL, rows)] if len(parts) != 1 else []
-    columns = [_Column(name, part) for name, part in parts]
     whole = summarise(rows)
     measures = _measures(options.show, whole)
     names = called([one.policy for one in whole], options.labels)
-    cells = {
-        (summary.policy, column.name): [column.cell(summary, one, options.intervals) for one in measures]
-        for column in columns
-        for summary in whole
-    }
-    slices = [(column.name, options.labels.get(column.name, column.name)) for column in columns]
+    cells = {name: _cells(part, list(names), measures, options.intervals) for name, part in parts}
+    slices = [(name, options.labels.get(name, name)) for name, _ in parts]
     ordered = [*(one for one in whole if one.name not in BOUNDS), *(one for one in whole if one.name in BOUNDS)]
     policies = [(one.policy, names[one.policy]) for one in ordered]
     heads = [MEASURES[one][0] for one in measures]
@@ -185,14 +180,14 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
     if options.rows == POLICY:
         over = slices if len(slices) > 1 else [(slices[0][0], "")]
         table_heads = [(name, head) for _, name in over for head in heads]
-        body = [(name, tuple(chain(*(cells[label, column] for column, _ in over)))) for label, name in policies]
+        body = [(name, tuple(chain(*(cells[column][label] for column, _ in over)))) for label, name in policies]
         rules = (num_policies,) if 0 < num_policies < len(whole) else ()
         corner = "policy"
     else:
         table_heads = [(name, head) for _, name in policies for head in heads]
-        body = [(name, tuple(chain(*(cells[label, column] for label, _ in policies)))) for column, name in slices]
+        body = [(name, tuple(chain(*(cells[column][label] for label, _ in policies)))) for column, name in slices]
         rules = (len(body) - 1,) if slices[-1][0] == ALL and len(body) > 1 else ()
-        corner = by if by != NOTHING else ""
+        corner = by
     if len(heads) == 1 and any(first for first, _ in table_heads):
         table_heads = [("", first) for first, _ in table_heads]
     return ExportTable(
@@ -200,7 +195,7 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
         heads=tuple(table_heads),
         rows=tuple(body),
         rules=rules,
-        caption=_caption(rows, whole, measures, options, any(cell.is_bold for some in cells.values() for cell in some)),
+        caption=_caption(rows, whole, measures, options, any(cell.is_bold for _, row in body for cell in row)),
         key=key,
         comment=(*_source(rows), *_said(whole, measures), *(_policy_line(one, names) for one in ordered)),
     )
@@ -214,56 +209,39 @@ def _measures(asked: Sequence[str], found: Sequence[Summary]) -> tuple[str, ...]
     return tuple(asked) or ("acceptance_length", *(["speedup"] if timed else []))
 
 
-class _Column:
-    """The policies on one slice: their summaries, and which of them are the best of each measure.
+def _cells(
+    rows: pl.DataFrame, policies: Sequence[str], measures: Sequence[str], with_intervals: bool
+) -> dict[str, list[Cell]]:
+    """The values of each policy on one slice; dashes where it has none.
 
-    Args:
-        name: of the slice.
-        rows: result rows, all of one kind and latency profile.
+    Of other texts nothing can be compared, and a mean over some of the data sets is none over all, so policies that did
+    not see every text of the slice have dashes too.
     """
+    found = summarise(rows)
+    complete = [one for one in found if one.sequences == max(each.sequences for each in found)]
+    best = {measure: _best(rows, complete, measure) if measure in POWERS else set() for measure in measures}
+    cells = {policy: [Cell("-")] * len(measures) for policy in policies}
+    for one in complete:
+        values = [(measure, *value_of(one, measure)) for measure in measures]
+        cells[one.policy] = [
+            Cell(
+                number(value, MEASURES[measure][2]),
+                ends(interval) if with_intervals and is_known(interval) else "",
+                one.policy in best[measure],
+            )
+            for measure, value, interval in values
+        ]
+    return cells
 
-    def __init__(self, name: str, rows: pl.DataFrame) -> None:
-        self.name = name
-        self._rows = rows
-        self._found = {summary.policy: summary for summary in summarise(rows)}
-        most = max(summary.sequences for summary in self._found.values())
-        # Of other texts nothing can be compared; a mean over some of the data sets is none over all.
-        self._complete = {label for label, summary in self._found.items() if summary.sequences == most}
-        self._best: dict[str, set[str]] = {}
 
-    def cell(self, summary: Summary, measure: str, with_interval: bool) -> Cell:
-        """The value of a policy here, a dash where there is none."""
-        own = self._found.get(summary.policy)
-        if own is None or own.policy not in self._complete:
-            return Cell("-")
-        value, interval = value_of(own, measure)
-        shown = ends(interval) if with_interval and is_known(interval) else ""
-        text = number(value, MEASURES[measure][2])
-        return Cell(text, shown, own.policy in self.best(measure))
-
-    def best(self, measure: str) -> set[str]:
-        """The highest of a measure, and those that the prompts do not tell from it; empty where nothing is known."""
-        if measure not in self._best:
-            self._best[measure] = self._highest(measure) if measure in POWERS else set()
-        return self._best[measure]
-
-    def _highest(self, measure: str) -> set[str]:
-        values = {
-            label: value_of(one, measure)[0]
-            for label, one in self._found.items()
-            if one.name not in BOUNDS and label in self._complete
-        }
-        known = [label for label, value in values.items() if not math.isnan(value)]
-        if len(known) < 2:
-            return set()
-        known.sort(key=lambda label: -values[label])
-        plain = self._rows.filter(pl.col("name") == BASELINE)
-        runs = [PolicyRun(label, self._rows.filter(pl.col("policy") == label), plain) for label in known]
-        pairs = [(0, other) for other in range(1, len(runs))]
-        found = adjust_family(compare_pairs(prompt_sums(runs), known, pairs, measure))
-        if not all(comparison.is_known or comparison.equal for comparison in found):
-            return set()
-        return {known[0], *(comparison.second for comparison in found if not comparison.differs)}
+def _best(rows: pl.DataFrame, complete: Sequence[Summary], measure: str) -> set[str]:
+    """The highest of a measure, and those that the prompts do not tell from it; empty where nothing is known."""
+    values = {one.policy: value_of(one, measure)[0] for one in complete if one.name not in BOUNDS}
+    known = sorted((label for label in values if not math.isnan(values[label])), key=lambda label: -values[label])
+    found = against_first(rows, known, measure)
+    if not found or not all(comparison.is_known or comparison.equal for comparison in found):
+        return set()
+    return {known[0], *(comparison.second for comparison in found if not comparison.differs)}
 
 
 def value_of(summary: Summary, measure: str) -> tuple[float, Interval]:
@@ -385,11 +363,11 @@ def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
     names = called([str(row.get("policy")) for row in first], labels)
     for row in first:
         label = str(row.get("policy"))
-        measures = [("evaluation_acceptance_length", 2), ("evaluation_speedup", 2)]
-        cells = [
-            Cell(number(_float(row, name), digits), _ends_of(row, name), label == optimum.best.policy)
-            for name, digits in measures
-        ]
+        cells = []
+        for name in ("evaluation_acceptance_length", "evaluation_speedup"):
+            value, low, high = (_float(row, key) for key in (name, f"{name}_ci_low", f"{name}_ci_high"))
+            interval = "" if math.isnan(low) else ends(Interval(low, high))
+            cells.append(Cell(number(value, 2), interval, label == optimum.best.policy))
         rows.append((names[label], tuple(cells)))
     caption = (
         f"{optimum.searched:,} policies searched on {optimum.chosen_on.prompts} prompts, reported on "
@@ -407,8 +385,3 @@ def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
 def _float(row: Mapping[str, object], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _ends_of(row: Mapping[str, object], name: str) -> str:
-    interval = Interval(_float(row, f"{name}_ci_low"), _float(row, f"{name}_ci_high"))
-    return ends(interval) if is_known(interval) else ""

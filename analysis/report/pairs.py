@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from simlab.analysis.advise.verdicts import BatchAdvice
+from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.confirm.table import ConfirmedPolicy
 from simlab.analysis.figure_style import GREY, colour, figure, height_of_rows, line, marker
@@ -103,8 +103,8 @@ def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
     """The speedup of the best chain and of the best tree by batch size."""
     drawn = figure("texts at a time", "speedup over baseline")
     sides = {
-        "best chain": [(one, one.chain, one.chain_gain) for one in batches],
-        "best tree": [(one, one.tree, one.tree_gain) for one in batches],
+        "best chain": [(one, one.chain, one.gains.get((CHAIN, NOTHING))) for one in batches],
+        "best tree": [(one, one.tree, one.gains.get((TREE, NOTHING))) for one in batches],
     }
     for place, (name, found) in enumerate(sides.items()):
         known = [(one, policy, gain) for one, policy, gain in found if policy is not None and gain is not None]

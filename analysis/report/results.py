@@ -1,13 +1,13 @@
 """Result rows as a report reads them: predicted and measured, of the same texts, policy by policy."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from simlab.analysis.crosscheck.rounds import percent_off
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
 from simlab.analysis.figure_style import height_of_rows, on_page
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
@@ -19,7 +19,7 @@ from simlab.analysis.scoring.text import first_candidates_figure, gap_figure, re
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
-from simlab.analysis.table.text import ends, is_known
+from simlab.analysis.table.text import ends, is_known, number
 from simlab.traces.results.rows import BOUNDS, settings_of
 
 # What live engines did beside the trace, as a table of a report.
@@ -33,30 +33,18 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
     rows = [
         [
             summary.engine,
-            summary.verdict,
+            summary.verdict.name,
             f"{summary.texts[0]:,} of {summary.texts[1]:,}",
             f"{summary.rounds[0]:,} of {summary.rounds[1]:,}" if summary.rounds[1] else "not reported",
-            _number(summary.measured),
-            _number(summary.foretold),
-            _error(summary.error),
+            number(summary.measured, 3),
+            number(summary.foretold, 3),
+            percent_off(summary.error) or "-",
         ]
         for summary in found
     ]
-    caption = [f"{summary.engine}, {summary.verdict} ({summary.level}): {summary.reason}." for summary in found]
-    strong = frozenset(index for index, summary in enumerate(found) if not summary.is_good)
+    caption = [f"{one.engine}, {one.verdict.name} ({one.verdict.level}): {one.verdict.reason}." for one in found]
+    strong = frozenset(index for index, summary in enumerate(found) if not summary.verdict.is_good)
     return Grid(_HEADS, rows, caption, strong)
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-def _error(error: tuple[float, float, float]) -> str:
-    ratio, low, high = error
-    if math.isnan(ratio):
-        return "-"
-    ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
-    return f"{100 * (ratio - 1):+.2f}{ends}"
 
 
 # Figures of a report about scoring: whether edge models say the truth, and what their trees are spent on.

@@ -5,8 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from simlab.errors import UsageError
-from simlab.studies.export.export import ExportOptions, export, prepared
+from simlab.studies.export.export import ExportOptions, export
+from simlab.studies.inputs.trace import opened
 from simlab.traces.format.files import write_beside
+from simlab.traces.publishing.publication import publication
 from simlab.untrusted.visible import visible
 
 _PUSHED = ("push", "trace", "public", "license", "dry_run")
@@ -41,7 +43,7 @@ def _push(options: ExportOptions, address: str) -> int:
             raise UsageError(f"--{typed} is read with --format, not with --push")
     if options.trace is None:
         raise UsageError("--push sends the trace of --trace DIR; name one")
-    made = prepared(address, options.trace, options.license, options.public)
+    made = publication(opened(options.trace), address, options.license, options.public)
     if options.dry_run:
         print(visible(made.text()))
         print("\nNothing was sent.", file=sys.stderr)

@@ -1,6 +1,6 @@
 """What to draft at each batch size: nothing, a chain or a tree, by a trace and its prices, for a serving engineer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +16,6 @@ from simlab.analysis.advise.verdicts import (
     batch_advice,
     cut_sentence,
     no_tree_sentence,
-    notes_text,
 )
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.price_draws import BatchPrices
@@ -51,12 +50,12 @@ from simlab.studies.inputs.served import (
     without_trees,
 )
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
-from simlab.studies.replay.run import ReplayRun, replay_trace
+from simlab.studies.replay.run import OwnBlocks, ReplayRun, chain_length, replayed_on_own_blocks
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, joined_results, results_at
+from simlab.traces.results.rows import Results, results_at
 from simlab.workers.threads import Threads
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -110,12 +109,12 @@ class Advice(StudyResult):
         parts = [
             within_width(" ".join([heading, *left_out, *caveats])),
             advice_table(self.batches),
-            notes_text(self._sentences()),
+            "\n".join(map(within_width, self._sentences())),
         ]
         # Lines to paste stay whole.
         engines = self.engine_lines()
         engines = [line if line.startswith(("--", "simlab ")) else within_width(line) for line in engines]
-        parts += ["\n".join(engines), notes_text([*self._notes()])]
+        parts += ["\n".join(engines), "\n".join(map(within_width, self._notes()))]
         return "\n\n".join(filter(None, parts))
 
     @property
@@ -245,8 +244,10 @@ def advise(options: AdviseOptions) -> Advice:
         others, _, _ = _machines(chosen_on, dev, options, blocks, None, [])
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
-    depth = judged.manifest.draft_sets[name].depth
-    cut = () if judged.manifest.draft_sets[name].is_head else _cut(machines, {*blocks, depth}, depth)
+    kept = judged.manifest.draft_sets[name]
+    chains = [] if kept.is_head else [one for _, asked in machines for one in asked.policies]
+    # Those whose own block nobody recorded.
+    cut = {one.label for one in chains if chain_length(one, kept.depth) not in (0, kept.depth, *blocks)}
     found = [
         batch_advice(
             of,
@@ -262,39 +263,13 @@ def advise(options: AdviseOptions) -> Advice:
 
 
 _Machine = tuple[BatchPrices, PricedPolicies]
-_Blocks = Mapping[int, tuple[Trace, str]]
-"""Recordings of other blocks, by the tokens that they draft; see `simlab.studies.inputs.trace.own_blocks`."""
-
-
-def _length_of(policy: NamedPolicy, depth: int) -> int:
-    """Tokens that a chain drafts; 0 of another policy."""
-    return min(most_drafted(policy.policy.budget, depth), depth) if policy.name == CHAIN else 0
-
-
-def _cut(machines: Sequence[_Machine], recorded: set[int], depth: int) -> tuple[str, ...]:
-    """Labels of chains whose own block nobody recorded."""
-    chains = {one.label: _length_of(one, depth) for _, asked in machines for one in asked.policies}
-    return tuple(label for label, length in chains.items() if length and length not in recorded)
 
 
 def _rows(
-    trace: Trace, draft: str, machines: Sequence[_Machine], blocks: _Blocks, limit: int | None, options: AdviseOptions
+    trace: Trace, draft: str, machines: Sequence[_Machine], blocks: OwnBlocks, limit: int | None, options: AdviseOptions
 ) -> Results:
-    """Result rows of all policies, of chains on the recording of their own block where there is one."""
     run = ReplayRun(Threads(options.threads), options.progress, bounds=False)
-    depth = trace.manifest.draft_sets[draft].depth
-    places = {length: place for length, place in blocks.items() if length != depth}
-    groups: dict[int, list[PricedPolicies]] = {}
-    for _, asked in machines:
-        by_place: dict[int, list[NamedPolicy]] = {0: []}
-        for one in asked.policies:
-            length = _length_of(one, depth)
-            by_place.setdefault(length if length in places else 0, []).append(one)
-        for length, policies in by_place.items():
-            if policies:
-                groups.setdefault(length, []).append(PricedPolicies(asked.prices, tuple(policies)))
-    found = [replay_trace(*places.get(length, (trace, draft)), asked, limit, run) for length, asked in groups.items()]
-    return joined_results(found)
+    return replayed_on_own_blocks(trace, draft, [asked for _, asked in machines], blocks, limit, run)
 
 
 def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
@@ -313,7 +288,7 @@ def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
 
 
 def _machines(
-    trace: Trace, draft: str, options: AdviseOptions, blocks: _Blocks, limit: int | None, notes: list[str]
+    trace: Trace, draft: str, options: AdviseOptions, blocks: OwnBlocks, limit: int | None, notes: list[str]
 ) -> tuple[list[_Machine], _Machine | None, tuple[str, ...]]:
     """What is compared at which prices; what is left out is added to ``notes``.
 
@@ -380,7 +355,7 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
 
 
 def _policies(
-    trace: Trace, draft: str, options: AdviseOptions, blocks: _Blocks, prices: Prices, notes: list[str]
+    trace: Trace, draft: str, options: AdviseOptions, blocks: OwnBlocks, prices: Prices, notes: list[str]
 ) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
     """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
     kept, typed, engine = trace.manifest.draft_sets[draft], options.policies, options.engine
@@ -431,7 +406,7 @@ def _sizes(prices: Prices) -> list[int]:
     return [size for size in sorted(near) if size <= prices.cost.most_drafted]
 
 
-def _default_chains(kept: DraftSet, blocks: _Blocks, most: int) -> list[str]:
+def _default_chains(kept: DraftSet, blocks: OwnBlocks, most: int) -> list[str]:
     """Chains of every length, or of the recorded blocks where several were recorded."""
     lengths = sorted({*blocks, kept.depth}) if blocks else range(1, kept.depth + 1)
     listed = "/".join(str(length) for length in lengths if length <= most)

@@ -3,8 +3,7 @@
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -15,22 +14,21 @@ from simlab.analysis.engines.answers import (
     EngineAnswer,
     EngineError,
     Json,
-    Question,
     ServerCounters,
     ServerFacts,
     count,
-    counts,
+    counters_of,
     inner,
     parsed_object,
     text,
 )
-from simlab.analysis.engines.engine import Engine
-from simlab.analysis.engines.known import ENGINES, engine_named, engine_of
+from simlab.analysis.engines.known import ENGINES, Engine, engine_named, engine_of
 from simlab.analysis.engines.metrics import Samples, read_samples
 from simlab.errors import reason_of
 from simlab.traces.fetching.fetched import num_promised
 from simlab.traces.format.files import write_beside
 from simlab.untrusted.json_text import file_text
+from simlab.workers.threads import in_order
 
 # Talking to one server over HTTP: nothing is sent anywhere else, and nothing is waited for beyond a limit.
 
@@ -57,12 +55,12 @@ class Endpoint:
         """
         try:
             parts = urlsplit(address if "://" in address else f"http://{address}")
-            port = parts.port
-        except ValueError as error:
-            raise EngineError(_no_address(address)) from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise EngineError(_no_address(address))
-        self.host, self.is_safe, self.port = parts.hostname, parts.scheme == "https", port
+            port, is_plain = parts.port, parts.hostname and not parts.query and not parts.username
+        except ValueError:
+            is_plain = False
+        if not is_plain or parts.scheme not in ("http", "https"):
+            raise EngineError(f"expected the address of a server such as http://127.0.0.1:8000; got {address[:100]!r}")
+        self.host, self.is_safe, self.port = parts.hostname or "", parts.scheme == "https", port
         self.path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
         self.time_limit_s, self._key = time_limit_s, key
         shown = f"{self.host}:{port}" if port else self.host
@@ -159,10 +157,6 @@ class Endpoint:
         return f"{begin}: {said}" if said else begin
 
 
-def _no_address(address: str) -> str:
-    return f"expected the address of a server such as http://127.0.0.1:8000; got {address[:100]!r}"
-
-
 FORMAT = "simlab-engine-answers"
 _WARM_UP_TOKENS = 16
 _SETTLES_S = 2.0
@@ -178,16 +172,30 @@ class Server:
         engine: what it is.
         facts: what it tells of itself.
         has_counters: whether it shows counts of its speculation.
+        stops: stop tokens of every request.
+        model: the name under which the target is served.
     """
 
     endpoint: Endpoint
     engine: Engine
     facts: ServerFacts
     has_counters: bool
+    stops: Sequence[int]
+    model: str
 
     def samples(self) -> Samples | None:
         """The server's metrics now; None: it shows none."""
         return _samples(self.endpoint, self.engine)
+
+    def counters(self) -> ServerCounters | None:
+        """The server's counts now; None: it shows none."""
+        samples = self.samples()
+        return None if samples is None else self.engine.counters(samples)
+
+    def ask(self, one: ForetoldText, most: int, where: str) -> Json:
+        """The answer to a request for a text of at most so many new tokens."""
+        body = self.engine.request(one.prompt_tokens.tolist(), most, self.stops, self.model)
+        return self.endpoint.answer(self.engine.answer_path, body, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,37 +237,34 @@ class Collected:
         return found
 
 
-def reach(endpoint: Endpoint, wanted: str) -> Server:
+def reach(endpoint: Endpoint, wanted: str, stops: Sequence[int], model: str | None) -> Server:
     """Find out what serves at an address.
 
     Args:
         endpoint: of the server.
         wanted: the name of an engine, or ``auto``.
+        stops: stop tokens.
+        model: the name under which the target is served; None: as the server says.
     """
     candidates = ENGINES if wanted == "auto" else (engine_named(wanted),)
-    found: tuple[Engine, Samples | None] | None = None
     for engine in candidates:
         samples = _samples(endpoint, engine)
-        known = None if samples is None else engine_of(samples)
-        if known is engine:
-            found = engine, samples
+        if samples is not None and engine_of(samples) is engine:
             break
-    if found is None:
+    else:
         # A server without metrics is taken at its word.
-        if wanted != "auto":
-            found = candidates[0], None
-        elif endpoint.facts("/server_info") is not None and endpoint.facts("/version") is None:
-            found = engine_named("sglang"), None
-        else:
+        samples, engine = None, candidates[0] if wanted != "auto" else engine_named("sglang")
+        is_sglang = endpoint.facts("/server_info") is not None and endpoint.facts("/version") is None
+        if wanted == "auto" and not is_sglang:
             raise EngineError(
                 f"{endpoint.address} shows no metrics of an engine that is known "
                 f"({', '.join(one.title for one in ENGINES)}); check the address, start the server with its metrics "
                 "on, or name it with --engine"
             )
-    engine, samples = found
     told = {path: value for path in engine.fact_paths if (value := endpoint.facts(path)) is not None}
     counted = samples is not None and engine.counters(samples).num_rounds is not None
-    return Server(endpoint, engine, engine.facts(told, samples), counted)
+    facts = engine.facts(told, samples)
+    return Server(endpoint, engine, facts, counted, stops, model or facts.model or "")
 
 
 def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
@@ -269,21 +274,13 @@ def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
     return read_samples(found, f"what {endpoint.address}{engine.metrics_path} answers")
 
 
-def question(one: ForetoldText, asked: int, stops: Sequence[int], model: str) -> Question:
-    """The request for one text."""
-    return Question(tuple(one.prompt_tokens.tolist()), asked, tuple(stops), model)
-
-
 def collect(
     server: Server,
     texts: Sequence[ForetoldText],
     asked: Mapping[int, int],
-    stops: Sequence[int],
-    model: str,
     concurrency: int,
     shared: bool,
-    keep: Callable[[int, Json], None],
-    done: Callable[[], object],
+    came: Callable[[int, Json], None],
 ) -> Collected:
     """Ask for every text, some at a time, and read the counters before and after.
 
@@ -291,120 +288,72 @@ def collect(
         server: that is asked.
         texts: of the trace.
         asked: new tokens that each request allows, by the index of the sequence.
-        stops: stop tokens.
-        model: the name under which the target is served.
         concurrency: requests at a time.
         shared: whether others may use the server meanwhile; its counters are not read then.
-        keep: is given each answer as it comes, with the index of its sequence.
-        done: is called after each.
+        came: is given each answer, with the index of its sequence.
     """
-    endpoint, engine = server.endpoint, server.engine
-    before = None if shared else _counters(server)
+    before = None if shared else server.counters()
     begun = time.monotonic()
     bodies: dict[int, Json] = {}
 
-    def one(text: ForetoldText) -> tuple[int, Json]:
-        body = engine.request(question(text, asked[text.index], stops, model))
-        return text.index, endpoint.answer(engine.answer_path, body, f"the request for {text.name}")
+    def one(text: ForetoldText) -> Json:
+        return server.ask(text, asked[text.index], f"the request for {text.name}")
 
-    for index, body in _in_flight(one, texts, concurrency):
-        bodies[index] = body
-        keep(index, body)
-        done()
+    for written, body in zip(texts, in_order(iter(texts), one, concurrency), strict=True):
+        bodies[written.index] = body
+        came(written.index, body)
     seconds = time.monotonic() - begun
-    found = Collected(engine, server.facts, bodies, dict(asked), None, "", seconds)
+    found = Collected(server.engine, server.facts, bodies, dict(asked), None, "", seconds)
     if shared:
         return replace(found, why_no_counters="not read, since others may use the server (--shared-server).")
-    return _with_counters(found, server, before, texts)
+    counted = _counted(server, before, len(texts), sum(found.answer(each).num_tokens for each in texts))
+    return replace(found, why_no_counters=counted) if isinstance(counted, str) else replace(found, counters=counted)
 
 
-def _in_flight(
-    function: Callable[[ForetoldText], tuple[int, Json]], texts: Sequence[ForetoldText], concurrency: int
-) -> Iterator[tuple[int, Json]]:
-    """The answers as they come; after a failure no further request is begun."""
-    coming = iter(texts)
-    with ThreadPoolExecutor(concurrency, "crosscheck") as pool:
-        running: set[Future[tuple[int, Json]]] = set()
-        try:
-            while True:
-                while len(running) < concurrency and (text := next(coming, None)) is not None:
-                    running.add(pool.submit(function, text))
-                if not running:
-                    return
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _counters(server: Server) -> ServerCounters | None:
-    samples = server.samples()
-    return None if samples is None else server.engine.counters(samples)
-
-
-def _with_counters(
-    found: Collected, server: Server, before: ServerCounters | None, texts: Sequence[ForetoldText]
-) -> Collected:
-    """The counters of these requests, once the server has counted the last; none where others were counted too."""
+def _counted(server: Server, before: ServerCounters | None, num_texts: int, num_tokens: int) -> ServerCounters | str:
+    """The counters of these requests, once the server has counted the last; why not, where others were counted too."""
     if before is None:
-        return replace(found, why_no_counters=f"the server shows none at {server.engine.metrics_path}.")
-    written = sum(found.answer(one).num_tokens for one in texts)
-    deadline, since = time.monotonic() + _SETTLES_S, before
+        return f"the server shows none at {server.engine.metrics_path}."
+    deadline = time.monotonic() + _SETTLES_S
     while True:
-        after = _counters(server)
+        after = server.counters()
         if after is None:
-            return replace(found, why_no_counters="the server showed them before the requests, and not after.")
+            return "the server showed them before the requests, and not after."
         since = after.since(before)
-        settled = (since.num_requests, since.num_tokens) == (len(texts), written)
-        if settled or time.monotonic() > deadline:
+        if (since.num_requests, since.num_tokens) == (num_texts, num_tokens) or time.monotonic() > deadline:
             break
         time.sleep(0.1)
     if since.num_rounds is None:
-        return replace(found, why_no_counters="the server counts no rounds of speculative decoding.")
-    for name, counted, own in (("requests", since.num_requests, len(texts)), ("tokens", since.num_tokens, written)):
+        return "the server counts no rounds of speculative decoding."
+    for name, counted, own in (("requests", since.num_requests, num_texts), ("tokens", since.num_tokens, num_tokens)):
         if counted is not None and counted != own:
-            return replace(
-                found,
-                why_no_counters=f"the server counted {counted:,} {name} while {own:,} were ours: somebody else used it "
-                "meanwhile.",
-            )
+            return f"the server counted {counted:,} {name} while {own:,} were ours: somebody else used it meanwhile."
     if since.num_preempted:
-        return replace(
-            found,
-            why_no_counters=f"the server took texts out of its batch {since.num_preempted} times and began again.",
-        )
-    return replace(found, counters=since)
+        return f"the server took texts out of its batch {since.num_preempted} times and began again."
+    return since
 
 
-def warmed_up(server: Server, one: ForetoldText, stops: Sequence[int], model: str) -> EngineAnswer:
+def warmed_up(server: Server, one: ForetoldText) -> EngineAnswer:
     """The answer to a short request, which is not counted; it shows whether the server can be asked at all."""
-    body = server.engine.request(question(one, min(_WARM_UP_TOKENS, len(one)), stops, model))
     where = "a first short request"
-    return server.engine.answer(server.endpoint.answer(server.engine.answer_path, body, where), where)
+    return server.engine.answer(server.ask(one, min(_WARM_UP_TOKENS, len(one)), where), where)
 
 
 class AnswerLog:
     """Answers on disk, a line each as they come; behind the first line, which says whose they are."""
 
-    def __init__(self, path: Path, engine: Engine, facts: ServerFacts, text_id: str) -> None:
-        head = {"format": FORMAT, "format_version": 1, "engine": engine.name, "text_id": text_id}
-        head |= {"version": facts.version, "model": facts.model, "k": facts.num_speculative, "dtype": facts.dtype}
+    def __init__(self, path: Path, server: Server, k: int, text_id: str) -> None:
+        facts = server.facts
+        head = {"format": FORMAT, "format_version": 1, "engine": server.engine.name, "text_id": text_id}
+        head |= {"version": facts.version, "model": facts.model, "k": k, "dtype": facts.dtype}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self._path = path
         write_beside(path, lambda file: file.write((json.dumps(head) + "\n").encode()))
 
-    def keep(self, index: int, asked: int, body: Json) -> None:
-        """Add one answer to the file."""
-        line = json.dumps({"sequence": index, "asked": asked, "body": body}, ensure_ascii=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    def keep_counters(self, counters: ServerCounters | None) -> None:
-        """Add the counters of all of them."""
-        if counters is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"counters": counters.to_json()}) + "\n")
+    def add(self, line: Json) -> None:
+        """Add an answer with its sequence, or the counters of all of them, to the file."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def read_answers(path: Path, text_id: str) -> Collected:
@@ -434,7 +383,7 @@ def read_answers(path: Path, text_id: str) -> Collected:
         where = f"{path}, line {place}"
         value = parsed_object(line, where)
         if "counters" in value:
-            counters = _read_counters(inner(value, "counters"), where)
+            counters = counters_of(inner(value, "counters"), where)
             continue
         index, most = count(value, "sequence", where), count(value, "asked", where)
         if index is None or most is None:
@@ -448,15 +397,3 @@ def read_answers(path: Path, text_id: str) -> Collected:
         dtype=text(head, "dtype"),
     )
     return Collected(engine, facts, bodies, asked, counters, "" if counters else "they were not kept.")
-
-
-def _read_counters(value: Json, where: str) -> ServerCounters:
-    return ServerCounters(
-        num_rounds=count(value, "rounds", where),
-        num_drafted=count(value, "drafted", where),
-        num_accepted=count(value, "accepted", where),
-        accepted_at=counts(value, "accepted_at_position", where),
-        num_tokens=count(value, "tokens", where),
-        num_requests=count(value, "requests", where),
-        num_preempted=count(value, "preempted", where),
-    )

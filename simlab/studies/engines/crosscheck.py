@@ -8,9 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from simlab.analysis.crosscheck.diagnosis import Finding, findings_of_rounds, rounds_of_engine
-from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
-from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
-from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
+from simlab.analysis.crosscheck.foretold import ForetoldText, foretold_counts
+from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, compared_lengths, compared_text
 from simlab.analysis.crosscheck.summary import FORMAT, RESULT, crosscheck_json
 from simlab.analysis.crosscheck.text import (
     counters_text,
@@ -20,7 +19,7 @@ from simlab.analysis.crosscheck.text import (
     verdict_text,
 )
 from simlab.analysis.crosscheck.verdict import ROUNDS, Verdict, verdict_of
-from simlab.analysis.engines.answers import EngineError
+from simlab.analysis.engines.answers import EngineError, Json, ServerCounters
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
 from simlab.options import draft_set_option, limit_option, option, path_or_none, progress_option, study
@@ -44,8 +43,7 @@ from simlab.traces.reader import Trace
 
 ANSWERS = "answers.jsonl"
 
-FLOAT32_TIES = Ties(1e-3, 1e-3)
-OTHER_TIES = Ties(0.5, 0.5)
+FLOAT32_TIE, OTHER_TIE = 1e-3, 0.5
 """Logits and nats within which a choice may go either way: in float32, and in dtypes of 16 bits.
 
 The second is assumed; `simlab confirm` measures how far logits of one's own models are off in a dtype.
@@ -123,7 +121,7 @@ class CrosscheckTable(StudyResult):
         texts: each answer beside its text.
         lengths: None where the engine told no rounds of single requests.
         foretold: the counts that the trace predicts.
-        ties: what was taken for a close call.
+        ties: logits of the target, or nats of the drafter, that were taken for a close call.
         verdict: what it came to.
         remarks: what else was noticed, a sentence each.
     """
@@ -134,8 +132,8 @@ class CrosscheckTable(StudyResult):
     collected: Collected
     texts: tuple[ComparedText, ...]
     lengths: ComparedLengths | None
-    foretold: ForetoldCounts
-    ties: Ties
+    foretold: ServerCounters
+    ties: float
     verdict: Verdict
     remarks: tuple[str, ...]
 
@@ -167,10 +165,8 @@ class CrosscheckTable(StudyResult):
             "engine_version": facts.version,
             "engine_dtype": facts.dtype,
             "served_model": facts.root or facts.model,
-            "num_speculative_tokens": self.foretold.num_drafted // self.foretold.num_rounds
-            if self.foretold.num_rounds
-            else None,
-            "ties": {"logits": self.ties.target, "nats": self.ties.drafter},
+            "num_speculative_tokens": self.texts[0].text.k if self.foretold.num_rounds else None,
+            "ties": {"logits": self.ties, "nats": self.ties},
             "seconds": round(self.collected.seconds, 3),
             "remarks": list(self.remarks),
         }
@@ -190,8 +186,7 @@ class CrosscheckTable(StudyResult):
         )
         collected = self.collected
         notes = crosscheck_notes(self.verdict.level, collected.engine.per_round, self.texts)
-        near = self.ties
-        close = f"A close call: within {near.target:g} logits of the target, or {near.drafter:g} nats of the drafter."
+        close = f"A close call: within {self.ties:g} logits of the target, or {self.ties:g} nats of the drafter."
         parts = [
             "\n".join([verdict_text(self.verdict), *self._looks()]),
             within_width("\n".join(heading)),
@@ -218,31 +213,21 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
     """
     folder = path_or_none(options.out)
     with writing_alone(None if folder is None else folder / ANSWERS):
-        table = _checked(options, folder)
+        trace = opened(options.trace)
+        check_greedy(trace)
+        if options.endpoint is not None and options.answers is None:
+            table = _asked(trace, options.endpoint, options, folder)
+        elif options.answers is not None and options.endpoint is None:
+            table = _kept(trace, Path(options.answers), options)
+        else:
+            raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
         if folder is not None:
             text = json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"
             write_beside(folder / RESULT, lambda file: file.write(text.encode()))
     return table
 
 
-def _checked(options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable:
-    found = opened(options.trace)
-    check_greedy(found)
-    if (options.endpoint is None) == (options.answers is None):
-        raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
-    if options.endpoint is None:
-        assert options.answers is not None
-        collected, draft, texts, remarks = _kept(found, Path(options.answers), options)
-        address = str(options.answers)
-    else:
-        collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder, options.progress)
-        address = options.endpoint
-    return _compared(found, draft, address, collected, texts, options, remarks)
-
-
-def _kept(
-    trace: Trace, path: Path, options: CrosscheckOptions
-) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
+def _kept(trace: Trace, path: Path, options: CrosscheckOptions) -> CrosscheckTable:
     collected = read_answers(path, trace.text_id)
     k = collected.facts.num_speculative
     if k is None:
@@ -253,31 +238,27 @@ def _kept(
     remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
     if not texts:
         raise EngineError(f"{path} holds no answer to these texts")
-    return collected, draft, texts, remarks
+    return _compared(trace, draft, str(path), collected, texts, options, remarks)
 
 
-def _asked(
-    trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None, progress: bool | None
-) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
-    server = reach(Endpoint(address, options.time_limit, _key(options.key_variable)), options.engine)
+def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable:
+    manifest, endpoint = trace.manifest, Endpoint(address, options.time_limit, _key(options.key_variable))
+    server = reach(endpoint, options.engine, manifest.stop_token_ids, options.model)
     _check_idle(server, options.shared_server)
-    manifest = trace.manifest
-    model = options.model or server.facts.model or ""
-    stops = manifest.stop_token_ids
     # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
     some = foretold_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
     with step("crosscheck", "a first short request"):
-        first = warmed_up(server, some, stops, model)
+        first = warmed_up(server, some)
     k = server.facts.num_speculative
     if k is None and first.num_drafted and first.num_rounds:
         k = -(-first.num_drafted // first.num_rounds)
     if k is None:
-        kept = trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
-        k = kept.depth
+        k = manifest.draft_sets[trace.draft_name(options.draft_set)].depth
+    told = f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
     if k == 0 or (not server.has_counters and first.num_rounds is None and first.accepted is None):
         raise EngineError(
             f"the server at {server.endpoint.address} tells nothing of speculative decoding: it serves without a "
-            f"drafter, or hides its metrics; serve with one{_how_told(server)}"
+            f"drafter, or hides its metrics; serve with one{told}"
         )
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, server.engine.title)
     texts, asked = asked_tokens(
@@ -285,19 +266,18 @@ def _asked(
         options.exact_counters,
     )  # fmt: skip
     _check_length(server, texts, asked, k)
-    log = None if folder is None else AnswerLog(folder / ANSWERS, server.engine, server.facts, trace.text_id)
-    with progress_bar(progress, "crosscheck", "text", len(texts)) as bar:
-        collected = collect(
-            server, texts, asked, stops, model, options.concurrency, options.shared_server,
-            lambda index, body: None if log is None else log.keep(index, asked[index], body), bar.update,
-        )  # fmt: skip
-    if log is not None:
-        log.keep_counters(collected.counters)
-    return collected, draft, texts, _remarks(server, trace)
+    log = None if folder is None else AnswerLog(folder / ANSWERS, server, k, trace.text_id)
+    with progress_bar(options.progress, "crosscheck", "text", len(texts)) as bar:
 
+        def came(index: int, body: Json) -> None:
+            if log is not None:
+                log.add({"sequence": index, "asked": asked[index], "body": body})
+            bar.update()
 
-def _how_told(server: Server) -> str:
-    return f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
+        collected = collect(server, texts, asked, options.concurrency, options.shared_server, came)
+    if log is not None and collected.counters is not None:
+        log.add({"counters": collected.counters.to_json()})
+    return _compared(trace, draft, address, collected, texts, options, _remarks(server, trace))
 
 
 def _key(variable: str | None) -> str | None:
@@ -313,12 +293,11 @@ def _check_idle(server: Server, shared: bool) -> None:
     samples = server.samples()
     if shared or samples is None:
         return
-    load = server.engine.load(samples)
-    if load.is_busy:
+    running, waiting = (samples.largest(gauge) or 0 for gauge in server.engine.busy)
+    if running or waiting:
         raise EngineError(
-            f"the server at {server.endpoint.address} is busy ({load.num_running or 0} requests running, "
-            f"{load.num_waiting or 0} waiting), so its counters would be of others too; wait until it is idle, or "
-            "leave them out with --shared-server"
+            f"the server at {server.endpoint.address} is busy ({running} requests running, {waiting} waiting), so its "
+            "counters would be of others too; wait until it is idle, or leave them out with --shared-server"
         )
 
 
@@ -352,11 +331,11 @@ def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> Ties:
+def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> float:
     if options.tie is not None:
-        return Ties(options.tie, options.tie)
+        return options.tie
     in_float32 = trace.manifest.dtype == "float32" and collected.facts.dtype in (None, "float32")
-    return FLOAT32_TIES if in_float32 else OTHER_TIES
+    return FLOAT32_TIE if in_float32 else OTHER_TIE
 
 
 def _compared(

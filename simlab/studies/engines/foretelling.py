@@ -72,9 +72,8 @@ def checked_k(trace: Trace, name: str | None, k: int, shorter: bool, whose: str)
     # A drafter whose slot 0 is drafted too has as many tokens as its block; the root's slot is of most blocks.
     block = k + kept.block_size - kept.depth
     if k > kept.depth or (k < kept.depth and not shorter):
-        shorten = ""
-        if k < kept.depth:
-            shorten = " (with --first-of-block where the engine drafts the whole block and keeps its first tokens)"
+        mend = " (with --first-of-block where the engine drafts the whole block and keeps its first tokens)"
+        shorten = mend if k < kept.depth else ""
         raise UsageError(
             f"{whose} drafts {k} tokens a round and the trace {kept.depth}, a block of {kept.block_size}: a smaller "
             f"block drafts other tokens, not the first of a larger one{shorten}; record the trace with `simlab record "

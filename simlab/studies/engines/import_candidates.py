@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simlab.analysis.table.text import aligned, within_width
+from simlab.analysis.table.text import aligned, number, within_width
 from simlab.arrays import Doubles, Longs
-from simlab.errors import UsageError, as_usage_error
+from simlab.errors import UsageError
 from simlab.options import study
 from simlab.studies.engines.import_options import OF_METRICS, OF_TIMINGS, ImportOptions
 from simlab.studies.result import StudyResult
@@ -72,12 +72,11 @@ class CandidateCounts(StudyResult):
         ]
         for depth in range(header.depth):
             reached = int(self.num_reached[depth])
-            shares = self.right[depth] / reached if reached else np.zeros(0)
-            shown = [f"{100 * share:.1f}" for share in shares[:ranks]] or ["-"] * ranks
-            claimed = f"{100 * self.claimed[depth][0]:.1f}" if reached else "-"
-            kept = f"{100 * shares.sum():.1f}" if reached else "-"
-            engine = f"{100 * self.accepted[depth] / self.num_told:.1f}" if self.num_told else "-"
-            cells.append((str(depth + 1), f"{reached:,}", *shown, claimed, kept, engine))
+            shares = self.right[depth] / reached if reached else np.full(header.top_k, np.nan)
+            claimed = self.claimed[depth][0] if reached else np.nan
+            engine = self.accepted[depth] / self.num_told if self.num_told else np.nan
+            shown = [number(100 * float(one), 1) for one in (*shares[:ranks], claimed, shares.sum(), engine)]
+            cells.append((str(depth + 1), f"{reached:,}", *shown))
         mean = self.accepted.sum() / max(self.num_told, 1)
         many = f" ({self.num_told:,} rounds, {mean:.2f} tokens each)" if self.num_told else ""
         notes = (
@@ -141,9 +140,8 @@ def import_candidates(options: ImportOptions) -> CandidateCounts | ImportedTrace
         SimlabError: the file is not as the format asks for it, or no trace can be made of it; the folder is taken.
     """
     (path,) = map(Path, options.files)
-    with as_usage_error():
-        unread = [name for name in (*OF_TIMINGS, *OF_METRICS, "trace", "draft_set") if name != "out"]
-        options.check_unread(unread, path, "candidates of an engine")
+    unread = [name for name in (*OF_TIMINGS, *OF_METRICS, "trace", "draft_set") if name != "out"]
+    options.check_unread(unread, path, "candidates of an engine")
     dump = read_candidates(path)
     reason = why_no_trace(dump)
     if options.out is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from simlab.analysis.table.text import within_width
 from simlab.channels import POOL
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
-from simlab.errors import CostError, UsageError, as_usage_error
+from simlab.errors import CostError, UsageError
 from simlab.options import study
 from simlab.studies.engines.import_candidates import CandidateCounts, ImportedTrace, import_candidates
 from simlab.studies.engines.import_options import AUTO, OF_METRICS, TIMINGS, ImportOptions
@@ -31,7 +31,6 @@ from simlab.traces.artefacts.cost_import import (
 )
 from simlab.traces.artefacts.engine_tables import BenchCell, EngineTable, read_engine_table, table_of
 from simlab.traces.artefacts.timings import DRAFTED_ONLY, PassTimings, read_timings
-from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.untrusted.json_text import open_file, parse_json
 from simlab.untrusted.visible import visible
 
@@ -149,8 +148,7 @@ def import_timings(options: ImportOptions) -> ImportedCosts:
         SimlabError: the timings cannot be read, or say too little; the cost file is there already.
     """
     (timings_path,) = options.files
-    with as_usage_error():
-        options.check_unread(OF_METRICS, timings_path, "timings")
+    options.check_unread(OF_METRICS, timings_path, "timings")
     if not Path(timings_path).is_file():
         read_timings(timings_path)  # refuses what is no name of packaged timings either
     if options.out is None:
@@ -218,36 +216,18 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
 
 
 def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
-    """The file, with --draft-s as one pass of a head where the trace's draft set is the chain of one."""
+    """The file, with --draft-s as one pass of a head, such as EAGLE-3's, where the draft set is the chain of one.
+
+    A chain of n tokens takes n passes, up to the depth that was recorded; a tree 1 pass for the root's children and one
+    for each of its steps. A pass over all nodes of a beam is taken to last as long as one over a single node.
+    """
     if options.trace is None or options.draft_s is None:
         return file
     trace = opened(options.trace)
     manifest, kept = trace.manifest, trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
     if not kept.is_head:
         return file
-    pools = {
-        name: channel
-        for name, channel in manifest.channels.items()
-        if channel.kind == POOL and channel.producer.is_same(kept.model)
-    }
-    return with_head_passes(file, options.draft_s, kept.depth, pools)
-
-
-def with_head_passes(file: CostFile, pass_s: float, depth: int, pools: Mapping[str, ChannelInfo]) -> CostFile:
-    """A cost file of timings, with what a head takes that drafts token by token, such as EAGLE-3's.
-
-    A chain of n tokens takes n passes, up to the depth that was recorded; a tree 1 pass for the root's children and one
-    for each of its steps. A pass over all nodes of a beam is taken to last as long as one over a single node.
-
-    Args:
-        file: as `imported_cost_file` makes it, for a trace whose draft set is the head's chain.
-        pass_s: seconds of one pass of the head.
-        depth: tokens of the recorded chain.
-        pools: channels of the head's trees, by name.
-
-    Raises:
-        CostError: the timings jump over the recorded chain, so that shorter ones would be priced by longer ones.
-    """
+    depth, pass_s = kept.depth, options.draft_s
     if depth not in file.node_counts and file.node_counts[-1] > depth:
         raise CostError(
             f"the trace's head drafts chains of up to {depth} tokens, one pass each, and the timings have no pass of "
@@ -255,8 +235,8 @@ def with_head_passes(file: CostFile, pass_s: float, depth: int, pools: Mapping[s
         )
     channels = {
         name: CostChannel(one.kind, one.producer, bounds_of(one.kind, one.settings), tuple(range(1, steps + 1)))
-        for name, one in pools.items()
-        if (steps := one.setting("steps"))
+        for name, one in manifest.channels.items()
+        if one.kind == POOL and one.producer.is_same(kept.model) and (steps := one.setting("steps"))
     }
     samples = dict(file.samples)
     samples |= {("draft", n, c): (pass_s * min(n, depth),) for n in file.node_counts for c in file.contexts}

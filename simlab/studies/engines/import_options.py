@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from simlab.errors import UsageError
 from simlab.limits.typed_numbers import finite_number
 from simlab.options import draft_set_option, one_batch_option, option, trace_option
 from simlab.studies.inputs.trace import TraceSource
@@ -146,4 +147,4 @@ normalised over the vocabulary, of greedy texts. Of others, and without --out, c
         for name in names:
             if getattr(self, name) != getattr(type(self), name):
                 typed = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{path} holds {held}, about which {typed} can change nothing; leave it out")
+                raise UsageError(f"{path} holds {held}, about which {typed} can change nothing; leave it out")

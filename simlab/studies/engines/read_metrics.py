@@ -1,17 +1,17 @@
 """What engines and benchmarks left in files, beside what a trace predicts: of the same prompts, or of any traffic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.crosscheck.drift import DriftFigure, drift_figures, suspicion
-from simlab.analysis.crosscheck.foretold import ForetoldCounts, foretold_counts
+from simlab.analysis.crosscheck.foretold import foretold_counts
 from simlab.analysis.crosscheck.text import counters_text, drift_sentence, drift_text, verdict_text
 from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
-from simlab.analysis.engines.answers import EngineError, ServerCounters
-from simlab.analysis.engines.files import SGLANG_BENCH, VLLM_LOG, MetricsFile, read_metrics_file
+from simlab.analysis.engines.answers import EngineError, ServerCounters, total
+from simlab.analysis.engines.files import PROMETHEUS, VLLM_LOG, MetricsFile, read_metrics_file
 from simlab.analysis.table.text import within_width
-from simlab.errors import UsageError, as_usage_error
+from simlab.errors import UsageError
 from simlab.options import study
 from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
 from simlab.studies.engines.import_options import OF_TIMINGS, ImportOptions
@@ -38,7 +38,7 @@ class EngineMetricsTable(StudyResult):
     draft: str
     files: tuple[MetricsFile, ...]
     counters: ServerCounters
-    foretold: ForetoldCounts | None
+    foretold: ServerCounters | None
     verdict: Verdict | None
     figures: tuple[DriftFigure, ...]
     k: int
@@ -80,11 +80,10 @@ class EngineMetricsTable(StudyResult):
             return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.foretold, "")])
         requests = self.counters.num_requests
         many = f"{requests:,} requests" if requests is not None else "requests that are not counted"
-        rounds = f"{self.counters.num_rounds:,} rounds of {many}" if self.counters.num_rounds else many
         notes = (
-            f"The server's {rounds} are taken to differ among themselves as the trace's prompts do, unless the file "
-            "tells single requests. Its rates count what was kept behind the ends of texts too; the trace's leave out "
-            "what lies there."
+            f"The server's {self.counters.num_rounds:,} rounds of {many} are taken to differ among themselves as the "
+            "trace's prompts do, unless the file tells single requests. Its rates count what was kept behind the ends "
+            "of texts too; the trace's leave out what lies there."
         )
         if self.counters.num_tokens is None or self.counters.num_requests is None:
             notes += (
@@ -104,8 +103,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     """
     if not options.files:
         raise UsageError("expected at least one file of metrics")
-    with as_usage_error():
-        options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
+    options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
     found = opened(options.trace)
     read = [one for path in options.files for one in read_metrics_file(Path(path))]
     _check_alike(read)
@@ -116,7 +114,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
         )
     if options.same_prompts and any(file.kind == VLLM_LOG for file in read):
         raise EngineError("a log may lack the last seconds of a run, so --same-prompts needs the server's /metrics")
-    counters = _since(_together(read), read, options.before)
+    counters = _since(total([file.counters for file in read]), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
     name = draft_set_named(found, options.draft_set)
@@ -128,9 +126,9 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     k = ks.pop() if ks else found.manifest.draft_sets[name].depth
     name = checked_k(found, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
     texts = foretold_texts(found, name, k, options.limit)
-    answers = [answer for file in read for answer in file.answers]
+    requests = [request for file in read for request in file.requests]
     if not options.same_prompts:
-        figures = tuple(drift_figures(texts, counters, answers))
+        figures = tuple(drift_figures(texts, counters, requests))
         return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures, k)
     check_greedy(found)
     kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
@@ -157,44 +155,12 @@ def _check_alike(files: Sequence[MetricsFile]) -> None:
             )
 
 
-def _together(files: Sequence[MetricsFile]) -> ServerCounters:
-    """The counts of all files; what one of them does not tell is not known of all."""
-    counters = [_with_rounds(file) for file in files]
-    positions = [counter.accepted_at for counter in counters]
-    at = None
-    if all(position is not None for position in positions):
-        deepest = max(len(position or ()) for position in positions)
-        padded = [(position or ()) + (0,) * (deepest - len(position or ())) for position in positions]
-        at = tuple(map(sum, zip(*padded, strict=True)))
-    return ServerCounters(
-        num_rounds=_sum([counter.num_rounds for counter in counters]),
-        num_drafted=_sum([counter.num_drafted for counter in counters]),
-        num_accepted=_sum([counter.num_accepted for counter in counters]),
-        accepted_at=at,
-        num_tokens=_sum([counter.num_tokens for counter in counters]),
-        num_requests=_sum([counter.num_requests for counter in counters]),
-    )
-
-
-def _with_rounds(file: MetricsFile) -> ServerCounters:
-    """Counts of a file; SGLang's benchmark gives tokens a round instead, the prefills' tokens among them."""
-    counters = file.counters
-    if file.kind == SGLANG_BENCH and file.told_length and counters.num_tokens:
-        return replace(counters, num_rounds=round(counters.num_tokens / file.told_length))
-    return counters
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
 def _since(counters: ServerCounters, files: Sequence[MetricsFile], before: str | Path | None) -> ServerCounters:
     if before is None:
         return counters
-    if len(files) != 1 or not files[0].is_running:
+    if len(files) != 1 or files[0].kind != PROMETHEUS:
         raise UsageError("--before takes off an earlier reading of the same server; give one file of Prometheus text")
     (earlier,) = read_metrics_file(Path(before))
-    if not earlier.is_running or (earlier.engine, earlier.model) != (files[0].engine, files[0].model):
+    if earlier.kind != PROMETHEUS or (earlier.engine, earlier.model) != (files[0].engine, files[0].model):
         raise UsageError(f"{before} is no earlier reading of the same server; give its Prometheus text")
     return counters.since(earlier.counters)

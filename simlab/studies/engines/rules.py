@@ -10,11 +10,10 @@ import numpy as np
 from simlab.analysis.engine_rules.figures import (
     CALIBRATION_NOTES,
     SCHEDULE_NOTES,
+    Row,
     ScheduleSums,
-    Watched,
     calibration_text,
     calibrations,
-    heading,
     hindsight,
     prompts_of,
     schedules_text,
@@ -84,8 +83,8 @@ class EngineRules(StudyResult):
     trace: Trace
     draft: str
     prices: Mapping[int, str]
-    schedules: Sequence[Mapping[str, object]]
-    calibration: Sequence[Mapping[str, object]]
+    schedules: Sequence[Row]
+    calibration: Sequence[Row]
     left_out: str = ""
 
     def to_json(self) -> dict[str, object]:
@@ -102,7 +101,7 @@ class EngineRules(StudyResult):
         """The tables as ``simlab study engine-rules`` prints them."""
         lines = [f"trace    {self.trace.label} (text {self.trace.text_id})"]
         for batch, prices in self.prices.items():
-            lines += ["", heading(batch, prices), "", schedules_text(self.schedules, batch)]
+            lines += ["", within_width(f"{batch} at a time: {prices}"), "", schedules_text(self.schedules, batch)]
             lines += ["", calibration_text(self.calibration, batch)]
         lines += ["", within_width(self.left_out)] if self.left_out else []
         return "\n".join([*lines, "", SCHEDULE_NOTES, CALIBRATION_NOTES])
@@ -143,18 +142,21 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
     texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))
     if not len(texts.roots.places):
         raise TraceError(f"{recording.place} holds no rounds, so there is nothing to replay")
-    measured = _measured(recording, name, path_or_none(options.cost), options.limit)
+    measured = prices_for_trace(path_or_none(options.cost), recording, name, options.limit)
+    if measured.cost is None:
+        raise CostError(
+            f"rules of engines weigh tokens against latency, and there is no latency profile. {measured.why_none}"
+        )
     headings: dict[int, str] = {}
-    schedules: list[Mapping[str, object]] = []
-    calibration: list[Mapping[str, object]] = []
+    schedules, calibration = list[Row](), list[Row]()
     batches, left_out = _reached(options.batch, measured, recording.manifest.draft_sets[name].depth)
     with progress_bar(options.progress, "engine-rules", "schedule", len(batches) * NUM_SCHEDULES) as bar:
         for batch in batches:
             prices = prices_of_batch(measured, batch)
-            served = _Served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
             headings[batch] = prices.heading
-            schedules += served.schedules()
-            calibration += served.calibration()
+            rows, believed = _served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
+            schedules += rows
+            calibration += believed
     return EngineRules(recording, name, headings, schedules, calibration, left_out)
 
 
@@ -171,74 +173,48 @@ def _reached(batches: Sequence[int], prices: Prices, depth: int) -> tuple[list[i
     )
 
 
-def _measured(trace: Trace, draft: str, path: Path | None, limit: int | None) -> Prices:
-    prices = prices_for_trace(path, trace, draft, limit)
-    if prices.cost is None:
-        raise CostError(
-            f"rules of engines weigh tokens against latency, and there is no latency profile. {prices.why_none}"
-        )
-    return prices
+def _served(
+    texts: RecordedTexts, batch: int, prices: Prices, artefacts: TraceArtefacts, advance: Callable[[], object]
+) -> tuple[list[Row], list[Row]]:
+    """The rows of all schedules at one batch size, and what was believed in the rounds of those that are watched."""
+    cost, rows = prices.cost, texts.rows
+    assert cost is not None
+    assert rows is not None
+    prompts = prompts_of(texts)
+    num = int(prompts.max()) + 1
 
-
-class _Served:
-    """All schedules at one batch size."""
-
-    def __init__(
-        self, texts: RecordedTexts, batch: int, prices: Prices, artefacts: TraceArtefacts, advance: Callable[[], object]
-    ) -> None:
-        assert prices.cost is not None
-        self._texts, self._batch, self._cost = texts, batch, prices.cost
-        self._artefacts, self._advance = artefacts, advance
-        self._shipped, self._told = Watched(), Watched()
-
-    def schedules(self) -> list[Mapping[str, object]]:
-        """The rows of all of them; those that are watched are kept."""
-        rule = self._policy("vllm-adaptive")
-        assert isinstance(rule, Composition)
-        choose, self._shipped = watched(rule, self._texts, all_labels=False)
-        shipped = self._sums(SHIPPED, choose, self._cost)
-        choose, self._told = watched(rule, self._texts, all_labels=True)
-        told = self._sums(ALL_LABELS, choose, self._cost)
-        best = self._sums(HINDSIGHT, hindsight(self._texts, self._cost), self._cost)
-        joint = self._replayed(JOINT, f"joint-throughput:budget={self._trees()}")
-        others = [self._replayed(label, typed) for label, typed in SCHEDULES.items()]
-        every = [best, joint, others[0], shipped, told, *others[1:]]
-        return [sums.row(self._batch, best, joint) for sums in every]
-
-    def calibration(self) -> list[Mapping[str, object]]:
-        """What was believed in the rounds that were watched."""
-        found = [
-            *calibrations("drafter's own", self._shipped, self._texts, own=False),
-            *calibrations(SHIPPED, self._shipped, self._texts, own=True),
-            *calibrations(ALL_LABELS, self._told, self._texts, own=True),
-        ]
-        return [one.row(self._batch) for one in found]
-
-    def _trees(self) -> int:
-        rows = self._texts.rows
-        assert rows is not None
-        wanted = max(LARGEST_TREES, self._batch * rows.counts.shape[1])
-        return int(min(wanted, self._batch * self._cost.most_drafted))
-
-    def _policy(self, typed: str) -> AnyPolicy:
-        (named,) = parse_policies([typed], self._artefacts)
-        check_batch(named.policy, self._batch)
+    def policy_of(typed: str) -> AnyPolicy:
+        (named,) = parse_policies([typed], artefacts)
+        check_batch(named.policy, batch)
         return named.policy
 
-    def _replayed(self, label: str, typed: str) -> ScheduleSums:
-        policy = self._policy(typed)
-        return self._sums(label, rounds_of_policy(policy, self._texts), self._cost.charged(policy))
-
-    def _sums(self, label: str, choose: TreeChoice, cost: CostTable) -> ScheduleSums:
-        texts = self._texts
-        served = serve(texts, self._batch, choose, with_filler_requests(len(texts.sequences)))
-        seconds = served.seconds(texts, replace(cost, draws=()), STAGES).sum(axis=1)
-        text_of = np.searchsorted(texts.roots.firsts, served.roots, side="right") - 1
-        prompts = prompts_of(texts)
-        num = int(prompts.max()) + 1
+    def sums(label: str, choose: TreeChoice, charged: CostTable) -> ScheduleSums:
+        served = serve(texts, batch, choose, with_filler_requests(len(texts.sequences)))
+        seconds = served.seconds(texts, replace(charged, draws=()), STAGES).sum(axis=1)
+        of_round = prompts[np.searchsorted(texts.roots.firsts, served.roots, side="right") - 1]
         tokens = np.bincount(prompts, [len(sequence.text) - 1 for sequence in texts.sequences], num).astype(np.int64)
-        rounds = np.bincount(prompts[text_of], minlength=num).astype(np.int64)
-        drafted = np.bincount(prompts[text_of], served.num_drafted, num).astype(np.int64)
-        self._advance()
+        rounds = np.bincount(of_round, minlength=num).astype(np.int64)
+        drafted = np.bincount(of_round, served.num_drafted, num).astype(np.int64)
+        advance()
         waited: Doubles = np.bincount(prompts, seconds, num).astype(np.float64)
         return ScheduleSums(label, tokens, rounds, drafted, waited)
+
+    def replayed(label: str, typed: str) -> ScheduleSums:
+        policy = policy_of(typed)
+        return sums(label, rounds_of_policy(policy, texts), cost.charged(policy))
+
+    rule = policy_of("vllm-adaptive")
+    assert isinstance(rule, Composition)
+    (shipped, seen), (all_labels, told) = (watched(rule, texts, knows_all) for knows_all in (False, True))
+    of_shipped, of_told = sums(SHIPPED, shipped, cost), sums(ALL_LABELS, all_labels, cost)
+    best = sums(HINDSIGHT, hindsight(texts, cost), cost)
+    trees = int(min(max(LARGEST_TREES, batch * rows.counts.shape[1]), batch * cost.most_drafted))
+    joint = replayed(JOINT, f"joint-throughput:budget={trees}")
+    chain, *others = (replayed(label, typed) for label, typed in SCHEDULES.items())
+    believed = [
+        *calibrations("drafter's own", seen, texts, own=False),
+        *calibrations(SHIPPED, seen, texts, own=True),
+        *calibrations(ALL_LABELS, told, texts, own=True),
+    ]
+    every = [best, joint, chain, of_shipped, of_told, *others]
+    return [one.row(batch, best, joint) for one in every], [{"batch": batch, **row} for row in believed]

@@ -2,33 +2,39 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from simlab.analysis.export.aisimulate import AISIMULATE, aisimulate_settings, dynamo_flags, replayed
+from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
 from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_llm_settings
 from simlab.analysis.export.engine_settings import (
     CHAIN,
     DFLASH,
-    DSPARK,
+    DRAFTERS,
     EAGLE3,
     HEAD_TREE,
     MODELOPT,
     SGLANG,
+    SGLANG_SERVER,
     TENSORRT_LLM,
     UNO,
     VLLM,
+    WRITTEN,
     EngineSource,
     ExportedPolicy,
     block_note,
     cannot_run,
+    flag_words,
     head_shape,
-    sglang_command,
+    method_of,
     sglang_environment,
     sglang_settings,
     short_name,
-    tensorrt_llm_command,
+    start_lines,
     tensorrt_llm_environment,
     tensorrt_llm_settings,
     vllm_command,
@@ -36,29 +42,73 @@ from simlab.analysis.export.engine_settings import (
 )
 from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.export.uno import SGLANG_UNO, uno_settings
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import Acceptance, acceptance_of
 from simlab.channels.needs import channels_read
-from simlab.errors import UsageError
+from simlab.errors import CostError, UsageError
 from simlab.ids import VERSION
+from simlab.options import paths
 from simlab.policies.engine.replay import Replay
-from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
-from simlab.studies.export.batches import ExportedTexts, batch_table, has_table
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.served import ENGINES as SERVED
-from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.replay.run import ROOTS_AT_ONCE, OwnBlocks, ReplayRun, replayed_on_own_blocks
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import results_at
 from simlab.untrusted.visible import visible
+
+if TYPE_CHECKING:
+    from simlab.studies.export.export import ExportOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTexts:
+    """The texts that are replayed.
+
+    Attributes:
+        trace: where they are.
+        draft: the draft set.
+        wanted: the sequences.
+        progress: whether a bar is shown; None: on a terminal.
+        limit: of the first so many prompts; None: of all.
+        own_blocks: other traces of the same texts, each of the block that an engine drafts for so many tokens.
+    """
+
+    trace: Trace
+    draft: str
+    wanted: Sequence[int]
+    progress: bool | None
+    limit: int | None = None
+    own_blocks: OwnBlocks = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Tokens that the trace's own block drafts."""
+        return self.trace.manifest.draft_sets[self.draft].depth
+
+    def policy(self, typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
+        """The one policy that was asked for, if the trace holds what it reads."""
+        found = parse_policies([typed], artefacts)
+        if len(found) != 1:
+            raise UsageError(f"`{typed}` names {len(found)} policies; a file is of one, so name one")
+        check_needs(found[0].policy, self.trace.holds(self.draft))
+        return found[0]
+
+    def lengths(self, most: int) -> tuple[int, ...]:
+        """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""
+        known = {*self.own_blocks, self.depth} if self.own_blocks else range(1, self.depth + 1)
+        return tuple(sorted(length for length in known if length <= most))
+
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
 
-def about(texts: ExportedTexts) -> dict[str, object]:
+def about(texts: ExportedTexts) -> dict[str, Any]:
     """Where the numbers come from."""
     manifest, trace = texts.trace.manifest, texts.trace
     wanted = set(texts.wanted)
@@ -78,7 +128,7 @@ def about(texts: ExportedTexts) -> dict[str, object]:
 
 def notes_of(policy: ExportedPolicy) -> list[str]:
     """What holds for every engine."""
-    where = f"{policy.about['prompts']} prompts ({', '.join(map(str, _listed(policy.about['datasets'])))})"
+    where = f"{policy.about['prompts']} prompts ({', '.join(policy.about['datasets'])})"
     length, interval = policy.acceptance.pooled.acceptance_length, policy.acceptance.interval
     shown = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}]"
     notes = [f"Acceptance length {length:.3f}{shown} of {policy.policy.label}, bonus token included, on {where}."]
@@ -101,18 +151,13 @@ def notes_of(policy: ExportedPolicy) -> list[str]:
     return notes
 
 
-def _listed(value: object) -> list[object]:
-    assert isinstance(value, list)
-    return value
-
-
 def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[str, object]:
     """Whose numbers these are, for a reader of the file."""
     pooled, interval = policy.acceptance.pooled, policy.acceptance.interval
     return {
         "format": "simlab-export",
         "simlab_version": VERSION,
-        "engine": source.stamp(),
+        "engine": asdict(source),
         "policy": policy.policy.label,
         "policy_id": policy.policy.policy_id,
         "artefacts": dict(getattr(policy.policy.policy, "artefacts", {})),
@@ -128,12 +173,8 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
     }
 
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt", "aisimulate")
 TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
 """Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
-
-WITH_DSPARK = ("vllm", "sglang", "tensorrt-llm")
-"""Those whose settings are written for a drafter of DSpark."""
 
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
@@ -144,55 +185,31 @@ Made = tuple[str, list[str]]
 """The file, and what to know beside it."""
 
 
-MOST_DRAFT_TOKENS = NEVER - 1
-"""The largest tree that any policy has."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What was asked for.
-
-    Attributes:
-        costs: latency profiles, for a table one of each batch size.
-        batches: batch sizes of the table.
-        draft_tokens: tokens that a round drafts in vLLM's load test.
-        limit: the first so many prompts only.
-        out: where the file will be, as TensorRT-LLM's command names it.
-    """
-
-    costs: Sequence[Path] = ()
-    batches: Sequence[int] | None = None
-    draft_tokens: int | None = None
-    limit: int | None = None
-    out: Path | None = None
-
-
-def engine_file(
-    engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions
-) -> tuple[str, str, tuple[str, ...]]:
+def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, str, tuple[str, ...]]:
     """The settings of one policy for an engine, and how to start it with them.
 
     Returns:
         The file; what is in it, in a sentence; what else to know, of which the last lines start a server, or say why
         none can run the policy.
     """
-    costs = options.costs
+    engine, costs = options.file_format or "", paths(options.cost)
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
-    priced = priced_batches(costs, options.batches, texts.trace, texts.draft, options.limit)
+    priced = priced_batches(costs, options.batch, texts.trace, texts.draft, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
-    policy = _policy(policy_typed, artefacts, texts)
-    one = _exported(engine, policy, texts, priced if has_table(priced, options.batches) else ())
+    policy = texts.policy(options.policy or "", artefacts)
+    if is_plain_decoding(policy.policy):
+        raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
+    has_table = options.batch is not None or len(priced) > 1
+    one = _exported(engine, policy, texts, priced if has_table else ())
+    source, make = _MAKERS[engine]
     notes = [
         *notes_of(one),
-        *block_note(_SOURCES[engine].engine, one),
-        *([_NO_TREES] if has_table(priced, options.batches) and not one.is_chain else []),
+        *filter(None, [block_note(source.name, one)]),
+        *([_NO_TREES] if has_table and not one.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    if engine == "modelopt":
-        text, said = _modelopt(one, notes, texts)
-    else:
-        text, said = _MAKERS[engine](one, notes, options)
+    text, said = make(one, notes, texts, options)
     return text, f"Settings of {policy.label} for {engine}", tuple(said)
 
 
@@ -200,26 +217,11 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
-    if method == EAGLE3 and engine not in (*SERVED, "aisimulate"):
+    if method not in WRITTEN[engine]:
+        those = ", ".join(one for one, methods in WRITTEN.items() if method in methods)
         raise UsageError(
-            f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
-            "these, or write a table: --format markdown"
-        )
-    if method == DSPARK and engine not in WITH_DSPARK:
-        raise UsageError(
-            f"settings of a drafter of DSpark are written for {', '.join(WITH_DSPARK)}, not for {engine}; choose one "
-            "of these, or write a table: --format markdown"
-        )
-    if method == UNO and engine != "sglang":
-        raise UsageError(
-            f"with an adapter of UNO's SGLang alone drafts, not {engine}; give --format sglang, or write a table: "
-            "--format markdown"
-        )
-    if not kept.root_seen and method == DFLASH:
-        raise UsageError(
-            f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
-            "which no engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format "
-            "markdown"
+            f"settings of {DRAFTERS[method]} are written for {those}, not for {engine}; choose one of these, or write "
+            "a table: --format markdown"
         )
     is_tabled = policy.name == CHAIN and method in TABLED.get(engine, ())
     if method == EAGLE3:
@@ -231,7 +233,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
         drafter=short_name(drafter),
         depth=kept.depth,
         block_size=kept.block_size,
-        choices=batch_table(priced, texts) if priced and is_tabled else (),
+        choices=_batch_table(priced, texts) if priced and is_tabled else (),
         own_blocks=tuple(sorted(texts.own_blocks)),
         about=about(texts) | {"drafter": short_name(drafter)},
         method=method,
@@ -243,24 +245,35 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
     kept = manifest.draft_sets[draft]
     if policy.name == HEAD_TREE:
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
-    if kept.noise:
-        return UNO, kept.model.name
-    if kept.is_chain and (manifest.imported is not None or kept.candidates_only):
+    if method := method_of(kept):
+        return method, kept.model.name
+    if kept.root_seen:
         raise UsageError(
             f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
             f"set {draft} is such; write a table: --format markdown"
         )
-    return EAGLE3 if kept.is_head else DSPARK if kept.is_chain else DFLASH, kept.model.name
+    raise UsageError(
+        f"settings for engines are of drafters, and the draft set {draft} is of the target's own masks, which no "
+        "engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format markdown"
+    )
 
 
-def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
-    found = parse_policies([typed], artefacts)
-    if len(found) != 1:
-        raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
-    if is_plain_decoding(found[0].policy):
-        raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
-    check_needs(found[0].policy, texts.trace.holds(texts.draft))
-    return found[0]
+def _batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
+    """The fastest chain at each batch size, of all lengths that have prices."""
+    machines, lengths = [], dict[str, int]()
+    for pricing in priced:
+        cost = pricing.prices.cost
+        if cost is None:
+            raise CostError(f"a batch size needs a latency profile. {pricing.prices.why_none}")
+        about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
+        chains = parse_policies(["ar", *(f"chain:length={length}" for length in texts.lengths(cost.most_drafted))])
+        lengths |= {one.policy_id: one.policy.budget or 0 for one in chains}
+        machines.append((about, PricedPolicies(pricing.prices, tuple(chains))))
+    run = ReplayRun(progress=texts.progress, bounds=False)
+    rows = replayed_on_own_blocks(
+        texts.trace, texts.draft, [asked for _, asked in machines], texts.own_blocks, texts.limit, run
+    )
+    return [batch_choice(results_at(rows, about.cost_id), lengths, about) for about, _ in machines]
 
 
 def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
@@ -275,29 +288,27 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = vllm_settings(policy, options.draft_tokens)
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
     commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.engine, policy.policy.label, policy.method)])]
+    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy)])]
     file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
 
-def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     if policy.method == UNO:
         return _sglang_uno(policy, notes)
     settings = sglang_settings(policy)
-    commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
-    if policy.is_served:
-        commands["serve"] = sglang_command(settings)
+    commands = start_lines([*SGLANG_SERVER, *flag_words(settings)], sglang_environment(policy), policy.is_served)
     ending = _ending(policy, SGLANG, commands)
     return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
 
 
 def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
-    settings = uno_settings(policy, _temperature(policy))
+    settings = uno_settings(policy, policy.about["temperature"])
     per_cycle = 2 * policy.acceptance.pooled.acceptance_length
     said = [
         *notes,
@@ -306,34 +317,26 @@ def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
         "SGLang draws other noise in each run, of the whole vocabulary, so its rounds have the law of these at best.",
         "SGLang wants CUDA, FlashAttention 3 and one GPU, and no grammar, log-probabilities or penalties with it.",
     ]
-    ending = [_NAMES, f"To serve {policy.policy.label}:", sglang_command(settings)]
+    ending = [_NAMES, f"To serve {policy.policy.label}:", shlex.join([*SGLANG_SERVER, *flag_words(settings)])]
     return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
 
 
-def _temperature(policy: ExportedPolicy) -> float:
-    """At which the trace was recorded."""
-    temperature = policy.about["temperature"]
-    assert isinstance(temperature, float | int)
-    return temperature
-
-
-def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = tensorrt_llm_settings(policy)
     if policy.is_chain and not policy.choices and policy.method == DFLASH:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
-    out = options.out or Path("tensorrt-llm.yaml")
-    here, beside = (_ending(policy, TENSORRT_LLM, _trtllm_commands(policy, file)) for file in (str(out), out.name))
+    out = Path(options.out or "tensorrt-llm.yaml")
+    words, load_test = ["trtllm-serve", policy.target, "--extra_llm_api_options"], tensorrt_llm_environment(policy)
+    here, beside = (
+        _ending(policy, TENSORRT_LLM, start_lines([*words, file], load_test, policy.is_served))
+        for file in (str(out), out.name)
+    )
     text = _commented(policy, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
     return text, [*notes, *([] if options.out else [f"The commands read this file as {out}."]), *here]
 
 
-def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
-    load_test = tensorrt_llm_command(policy.target, file, tensorrt_llm_environment(policy))
-    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_served else {})
-
-
-def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    settings = edge_llm_settings(policy, _temperature(policy))
+def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
+    settings = edge_llm_settings(policy, policy.about["temperature"])
     commands = edge_llm_commands(policy, settings)
     said = [*notes, "specVerifySize counts the root, the other numbers do not."]
     file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}
@@ -342,7 +345,7 @@ def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) 
     return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
 
 
-def _aisimulate(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings, num = aisimulate_settings(policy), replayed(policy)
     cut = f"{policy.policy.label} drafts {policy.deepest} tokens, and {num} are replayed there, so it is cut."
     said = [
@@ -354,13 +357,13 @@ def _aisimulate(policy: ExportedPolicy, notes: list[str], options: EngineOptions
     return _commented(policy, AISIMULATE, said, ["speculation:", *_yaml(settings, "  ")], ending), [*said, *ending]
 
 
-def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
+def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
         {key: str(value) for key, value in as_json(model).items()} | {"name": short_name(model.name)}
         for model in (manifest.target, manifest.draft_sets[texts.draft].model)
     )
-    profile = speculation_profile(policy, VERSION, target, drafter)
+    profile = speculation_profile(policy, target, drafter)
     notes = [
         *notes,
         "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",
@@ -374,11 +377,11 @@ def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str,
     """The last lines: commands below what they are for, or why nothing serves the policy."""
     found = [
         _NAMES,
-        f"To load test {source.engine}, with as many tokens accepted as {policy.policy.label} would:",
+        f"To load test {source.name}, with as many tokens accepted as {policy.policy.label} would:",
         commands["load_test"],
     ]
     if "serve" not in commands:
-        return [*found, cannot_run(source.engine, policy.policy.label, policy.method)]
+        return [*found, cannot_run(source.name, policy)]
     what = "the chain of each batch size" if policy.choices else policy.policy.label
     return [*found, f"To serve {what}:", commands["serve"]]
 
@@ -408,18 +411,13 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_MAKERS: Mapping[str, Callable[[ExportedPolicy, list[str], EngineOptions], Made]] = {
-    "vllm": _vllm,
-    "sglang": _sglang,
-    "tensorrt-llm": _tensorrt_llm,
-    "tensorrt-edge-llm": _edge_llm,
-    "aisimulate": _aisimulate,
+_Maker = Callable[[ExportedPolicy, list[str], ExportedTexts, "ExportOptions"], Made]
+_MAKERS: Mapping[str, tuple[EngineSource, _Maker]] = {
+    "vllm": (VLLM, _vllm),
+    "sglang": (SGLANG, _sglang),
+    "tensorrt-llm": (TENSORRT_LLM, _tensorrt_llm),
+    "tensorrt-edge-llm": (EDGE_LLM, _edge_llm),
+    "modelopt": (MODELOPT, _modelopt),
+    "aisimulate": (AISIMULATE, _aisimulate),
 }
-_SOURCES = {
-    "vllm": VLLM,
-    "sglang": SGLANG,
-    "tensorrt-llm": TENSORRT_LLM,
-    "tensorrt-edge-llm": EDGE_LLM,
-    "modelopt": MODELOPT,
-    "aisimulate": AISIMULATE,
-}
+"""Where the fields of each engine's settings were read, and what writes them."""

@@ -11,12 +11,12 @@ import numpy as np
 
 from simlab.analysis.export.engine_costs import (
     FEWEST,
-    BatchCosts,
     chain_positions,
     sampled_steps,
     step_curves,
     temperature_of,
 )
+from simlab.analysis.export.engine_settings import WRITTEN
 from simlab.analysis.export.paper import (
     MEASURES,
     NOTHING,
@@ -33,15 +33,14 @@ from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.ids import VERSION
-from simlab.options import SLICES, batch_sizes, count, option, path_or_none, paths, study
+from simlab.options import SLICES, batch_sizes, count, option, paths, study
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.orders.node_order import NEVER
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import check_needs
-from simlab.studies.export.batches import ExportedTexts
-from simlab.studies.export.engines import ENGINES, MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
+from simlab.studies.export.engines import TABLED, ExportedTexts, about, engine_file
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
+from simlab.studies.inputs.prices import cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -51,7 +50,6 @@ from simlab.traces.artefacts.confirmation import results_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_text, sampled_text
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
-from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
 from simlab.traces.results.rows import Results
@@ -63,32 +61,19 @@ from simlab.untrusted.visible import visible_html
 _SYNTHETIC_KEPT = 12
 
 
-def conformance_text(policy: str, trace: Trace, options: "ExportOptions") -> tuple[str, str]:
+def conformance_text(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, str]:
     """The file, and a sentence that says what is in it."""
-    costs = paths(options.cost)
+    costs, trace, draft = paths(options.cost), texts.trace, texts.draft
     if len(costs) > 1:
         raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
-    draft = trace.draft_name(options.draft_set)
-    wanted = first_prompts(trace, options.limit)
-    one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, options.limit), trace, draft)
-    lines = [
-        *_recorded_rounds(one, trace, draft, wanted, options.rounds),
-        *_synthetic_rounds(one, options.synthetic or 0),
-    ]
+    prices = prices_for_trace(costs[0] if costs else None, trace, draft, options.limit)
+    one = texts.policy(options.policy or "", TraceArtefacts(prices, trace, draft))
+    lines = [*_recorded_rounds(one, texts, options.rounds), *_synthetic_rounds(one, options.synthetic or 0)]
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
         for line in (_header(one, trace, draft, len(lines)), *lines)
     )
     return text, f"{len(lines):,} rounds of {one.label}"
-
-
-def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
-    """The one policy that was asked for, if the trace holds what it reads."""
-    policies = parse_policies([text], TraceArtefacts(prices, trace, draft))
-    if len(policies) != 1:
-        raise UsageError(f"`{text}` names {len(policies)} policies; a file holds the rounds of one, so name one")
-    check_needs(policies[0].policy, trace.holds(draft))
-    return policies[0]
 
 
 def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
@@ -115,12 +100,10 @@ def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> d
     }
 
 
-def _recorded_rounds(
-    policy: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
-) -> Iterator[Mapping[str, object]]:
+def _recorded_rounds(policy: NamedPolicy, texts: ExportedTexts, most: int | None) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
-    with progress_bar(None, "export", "sequence", len(wanted)) as bar:
-        for recorded in trace.recorded(draft, wanted, channels_read([policy.policy])):
+    with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
+        for recorded in texts.trace.recorded(texts.draft, texts.wanted, channels_read([policy.policy])):
             prompt = recorded.prompt
             text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
             yield from _rounds(policy, recorded, text, most)
@@ -141,23 +124,6 @@ def _rounds(
         yield {"text": text} | found
 
 
-# A trace that is published: what ``simlab export --push`` sends.
-
-
-def prepared(
-    place: str, trace: TraceSource | None = None, license_id: str | None = None, public: bool = False
-) -> Publication:
-    """Put together what is sent; its ``text`` shows it, and its ``send`` sends it.
-
-    Args:
-        place: ``hf://datasets/OWNER/NAME[@REVISION][/FOLDER]``, ``s3://BUCKET/PREFIX``, or a folder.
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        license_id: of the texts, as the hub names it; None: unknown.
-        public: whether everybody may see a repository that is made for it.
-    """
-    return publication(opened(trace), place, license_id, public)
-
-
 # ``simlab export --format sglang-sps``, ``vllm-curves`` and ``sglang-sts``: what engines' schedulers read.
 
 
@@ -176,8 +142,8 @@ def cost_table_text(file_format: str, paths: Sequence[Path]) -> Made:
     first = files[paths[0]]
     _check_same(paths, files)
     contexts = [file.contexts[-1] for file in files.values()]
-    profiles = [BatchCosts(file.batch, file.node_counts, cost_table_of(file, path)) for path, file in files.items()]
-    context, batches = min(contexts), ", ".join(map(str, sorted(profile.batch for profile in profiles)))
+    profiles = [(file, cost_table_of(file, path)) for path, file in files.items()]
+    context, batches = min(contexts), ", ".join(map(str, sorted(file.batch for file in files.values())))
     notes = [f"Seconds are those at a context of {context:,} tokens; the form holds one context only."]
     try:
         if file_format == SGLANG:
@@ -213,12 +179,11 @@ def temperatures_text(texts: ExportedTexts) -> Made:
             parts.append(some.drafted())
             bar.update(len(some.sequences))
     positions = chain_positions(parts) if parts else []
-    if not positions or not len(positions[0].right):
+    if not positions or not len(positions[0][1]):
         raise TraceError(f"{texts.trace.place} holds no round that a temperature could be fitted on")
     temperatures = [temperature_of(position) for position in positions]
-    wanted = set(texts.wanted)
-    datasets = sorted({sequence.prompt.dataset for sequence in texts.trace.sequences() if sequence.index in wanted})
-    value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0].right)}
+    datasets: list[str] = about(texts)["datasets"]
+    value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0][1])}
     notes = (
         "Fitted on the drafter's own probabilities of first candidates; a confidence head has other temperatures.",
         f"A position with fewer than {FEWEST} right or wrong candidates keeps 1.",
@@ -229,28 +194,20 @@ def temperatures_text(texts: ExportedTexts) -> Made:
 CONFORMANCE = "conformance"
 _MOST_SYNTHETIC = 10_000
 TABLES = ("latex", "markdown")
+ENGINES = tuple(WRITTEN)
 FORMATS = (CONFORMANCE, *ENGINES, *COST_TABLES, TEMPERATURES, *TABLES)
 
-_READ_BY = {
-    "trace": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "policy": (CONFORMANCE, *ENGINES),
-    "draft_set": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "cost": (CONFORMANCE, *ENGINES, *COST_TABLES),
-    "limit": (CONFORMANCE, *ENGINES, TEMPERATURES),
-    "rounds": (CONFORMANCE,),
-    "synthetic": (CONFORMANCE,),
-    "batch": TABLED,
-    "block_trace": TABLED,
-    "draft_tokens": ("vllm",),
-    "progress": (*ENGINES, TEMPERATURES),
-    "results": TABLES,
-    "rows": TABLES,
-    "columns": TABLES,
-    "show": TABLES,
-    "labels": TABLES,
-    "intervals": TABLES,
+_READ_BY: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    (CONFORMANCE, *ENGINES, TEMPERATURES): ("trace", "draft_set", "limit"),
+    (CONFORMANCE, *ENGINES): ("policy",),
+    (CONFORMANCE, *ENGINES, *COST_TABLES): ("cost",),
+    (CONFORMANCE,): ("rounds", "synthetic"),
+    tuple(TABLED): ("batch", "block_trace"),
+    ("vllm",): ("draft_tokens",),
+    (*ENGINES, TEMPERATURES): ("progress",),
+    TABLES: ("results", "rows", "columns", "show", "labels", "intervals"),
 }
-"""Which formats read an option; with the others it is refused."""
+"""Options that some formats read; with the others they are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +322,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
         "tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
         "(default: as deep as the policy drafts)",
         "N",
-        read=count(1, MOST_DRAFT_TOKENS),
+        read=count(1, NEVER - 1),
         group="of a policy on a trace",
     )
     rounds: int | None = option(
@@ -428,9 +385,10 @@ def export(options: ExportOptions) -> ExportedFile:
     """
     if options.file_format is None:
         raise UsageError(f"expected a format, one of {', '.join(FORMATS)}")
-    for name, formats in _READ_BY.items():
-        if getattr(options, name) not in (None, (), False) and options.file_format not in formats:
-            typed = f"--{name.replace('_', '-')}"
+    for formats, names in _READ_BY.items():
+        given = [name for name in names if getattr(options, name) not in (None, (), False)]
+        if given and options.file_format not in formats:
+            typed = f"--{given[0].replace('_', '-')}"
             raise UsageError(f"{typed} is read with --format {', '.join(formats)}, not with {options.file_format}")
     if options.file_format in TABLES:
         if options.results is None:
@@ -447,13 +405,9 @@ def export(options: ExportOptions) -> ExportedFile:
         raise UsageError(f"--format {options.file_format} needs --policy, such as -p ddtree:budget=16")
     recording = opened(options.trace, paths(options.cost))
     if options.file_format == CONFORMANCE:
-        return ExportedFile(*conformance_text(options.policy, recording, options))
+        return ExportedFile(*conformance_text(_texts(recording, options), options))
     own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
-    texts = replace(_texts(recording, options), own_blocks=own)
-    choices = EngineOptions(
-        paths(options.cost), options.batch, options.draft_tokens, options.limit, path_or_none(options.out)
-    )
-    return ExportedFile(*engine_file(options.file_format, options.policy, texts, choices))
+    return ExportedFile(*engine_file(replace(_texts(recording, options), own_blocks=own), options))
 
 
 def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[ExportTable]:
@@ -490,4 +444,4 @@ def _read(path: Path) -> Results | Optimum:
 
 def _texts(trace: Trace, options: ExportOptions) -> ExportedTexts:
     draft, wanted = trace.draft_name(options.draft_set), first_prompts(trace, options.limit)
-    return ExportedTexts(trace, draft, wanted, options.progress)
+    return ExportedTexts(trace, draft, wanted, options.progress, options.limit)

@@ -1,20 +1,22 @@
 """What serving engines draft with a trace's drafter: the trees that are compared for them, and the lines to paste."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice, drafted
 from simlab.analysis.export.edge_llm import EDGE_MOST_K, EDGE_MOST_NODES, EDGE_TREE
 from simlab.analysis.export.engine_settings import (
-    DFLASH,
-    DSPARK,
-    EAGLE3,
+    DRAFTERS,
     HEAD_TREE,
+    UNO,
+    WRITTEN,
     HeadShape,
-    engine_lines,
     head_shape,
+    method_of,
+    sglang_lines,
     short_name,
+    vllm_lines,
 )
 from simlab.analysis.export.uno import uno_nodes
 from simlab.analysis.table.text import within_width
@@ -60,26 +62,16 @@ def check_engine(
             f"--engine {engine} is for a drafter that {ENGINES[engine]} runs, and draft set {name} is of a target that "
             f"drafts for itself; {other}, or name another draft set"
         )
-    if kept.root_seen and not _has_settings(kept):
+    if kept.root_seen and not method_of(kept):
         raise UsageError(
             f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
             f"set {name} is such; leave out --engine, or name another draft set"
         )
-    if _method(kept) == DSPARK and engine == TENSORRT_EDGE_LLM:
+    if method_of(kept) not in WRITTEN[engine]:
         raise UsageError(
-            f"simlab writes no settings of a drafter of DSpark for {ENGINES[engine]}, and draft set {name} is of one; "
-            "give another --engine"
+            f"simlab writes no settings of {DRAFTERS[method_of(kept)]} for {ENGINES[engine]}, and draft set {name} is "
+            "of one; give another --engine"
         )
-
-
-def _has_settings(kept: DraftSet) -> bool:
-    """Whether simlab knows how engines name a drafter: not of a chain that was imported."""
-    return kept.root_seen and not (kept.is_chain and kept.candidates_only)
-
-
-def _method(kept: DraftSet) -> str:
-    """What engines call the drafter of a draft set."""
-    return EAGLE3 if kept.is_head else DSPARK if kept.is_chain else DFLASH
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
@@ -105,24 +97,19 @@ def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | N
     if kept.is_head:
         return _trees_of_head(trace, sizes, engine)
     if not kept.root_seen:
-        return _trees_of_uno(kept, sizes)
+        nodes = {top_k: uno_nodes(kept.depth, top_k) for top_k in _TREE_K}
+        return _by_width(UNO, sizes, {top_k: (fewest - 1, most - 1) for top_k, (fewest, most) in nodes.items()})
     if engine is None:
         budgets = [str(size) for size in sizes if 1 < size <= kept.exact_budget]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
-    found = []
-    for top_k in _TREE_K:
-        budgets = [str(size) for size in sizes if top_k <= size <= min(kept.exact_budget, EDGE_MOST_NODES - 1)]
-        found += [f"{EDGE_TREE}:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
-    return found
+    most = min(kept.exact_budget, EDGE_MOST_NODES - 1)
+    return _by_width(EDGE_TREE, sizes, {top_k: (top_k, most) for top_k in _TREE_K})
 
 
-def _trees_of_uno(kept: DraftSet, sizes: Sequence[int]) -> list[str]:
-    found = []
-    for top_k in _TREE_K:
-        fewest, most = uno_nodes(kept.depth, top_k)
-        budgets = [str(size) for size in sizes if fewest <= size + 1 <= most]
-        found += [f"uno:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
-    return found
+def _by_width(name: str, sizes: Sequence[int], limits: Mapping[int, tuple[int, int]]) -> list[str]:
+    """Trees of each number of candidates a node, with the fewest and the most tokens that such trees may have."""
+    found = {top_k: [str(size) for size in sizes if low <= size <= high] for top_k, (low, high) in limits.items()}
+    return [f"{name}:budget={'/'.join(budgets)},top_k={top_k}" for top_k, budgets in found.items() if budgets]
 
 
 def _trees_of_head(trace: Trace, sizes: Sequence[int], engine: str | None) -> list[str]:
@@ -160,22 +147,27 @@ def lines_to_paste(engine: str | None, trace: Trace, draft: str, batches: Sequen
     """What an engine is to draft, with the lines to paste; of no engine in particular vLLM and SGLang."""
     kept = trace.manifest.draft_sets[draft]
     compared = [batch for batch in batches if len(batch.compared) > 1]
-    if not _has_settings(kept) or not compared:
+    method, drafter = method_of(kept), short_name(kept.model.name)
+    if not kept.root_seen or not method or not compared:
         return []
     if engine in (TENSORRT_LLM, TENSORRT_EDGE_LLM):
         return _line_of_export(engine, trace, kept, compared)
-    method = _method(kept)
-    lengths = {batch.of.batch: length_of(batch, kept) for batch in compared}
-    try:
-        sglang = next(((one.of.batch, _shape(one, kept)) for one in compared if _sglang(one, kept) != NOTHING), None)
-    except SimlabError as error:
-        return [f"No settings of engines: {error}."]
-    lines = engine_lines(method, short_name(kept.model.name), lengths, sglang)
-    if engine is None or len(lines) == 1:
-        return lines
-    is_own = [line.startswith(ENGINES[engine]) for line in lines]
-    # A sentence, and behind it the line to paste, if there is one.
-    return [line for place, line in enumerate(lines) if is_own[place] or (line.startswith("--") and is_own[place - 1])]
+    # Of an EAGLE-3 head SGLang draws trees; else both draft chains, and where one drafts nothing so does the other.
+    drafting = next((one for one in compared if _choice(SGLANG, one, kept) != NOTHING), None)
+    if drafting is None:
+        return ["vLLM and SGLang: nothing that they draft is significantly faster here; start them without a drafter."]
+    length = length_of(drafting, kept)
+    shape = HeadShape(length, 1, length)
+    if _choice(SGLANG, drafting, kept) == TREE and drafting.tree is not None:
+        try:
+            shape = head_shape(parse_policies([drafting.tree.policy])[0], kept.depth)
+        except SimlabError as error:
+            return [f"No settings of engines: {error}."]
+    lines = {
+        VLLM: vllm_lines(method, drafter, {batch.of.batch: length_of(batch, kept) for batch in compared}),
+        SGLANG: sglang_lines(method, drafter, shape, None if len(compared) == 1 else drafting.of.batch),
+    }
+    return lines[engine] if engine is not None else [*lines[VLLM], *lines[SGLANG]]
 
 
 def _line_of_export(engine: str, trace: Trace, kept: DraftSet, compared: Sequence[BatchAdvice]) -> list[str]:
@@ -211,17 +203,5 @@ def lines_of_choice(engine: str, trace: Trace, draft: str, policy: str) -> str:
 
 
 def _choice(engine: str, batch: BatchAdvice, kept: DraftSet) -> str:
+    """What an engine does at a batch size."""
     return batch.choice if drafts_trees(engine, kept) else batch.without_tree
-
-
-def _sglang(batch: BatchAdvice, kept: DraftSet) -> str:
-    """What SGLang does at a batch size: it draws trees of an EAGLE-3 head alone."""
-    return _choice(SGLANG, batch, kept)
-
-
-def _shape(batch: BatchAdvice, kept: DraftSet) -> HeadShape:
-    length = length_of(batch, kept)
-    if _sglang(batch, kept) != TREE or batch.tree is None:
-        return HeadShape(length, 1, length)
-    (policy,) = parse_policies([batch.tree.policy])
-    return head_shape(policy, kept.depth)

@@ -15,6 +15,7 @@ from simlab.columns import RoundColumns
 from simlab.ids import VERSION
 from simlab.policies.composition import order_key
 from simlab.policies.engine.replay import Replay
+from simlab.policies.named.chain import most_drafted
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, Needs, routes_of
@@ -230,6 +231,34 @@ def replay_trace(
         # A row whose rounds alone were missing is there twice, and the same.
         found = found.unique(["sequence", "cost_id", "policy_id"], keep="first")
     return rows_in_order(found, order, wanted)
+
+
+OwnBlocks = Mapping[int, tuple[Trace, str]]
+"""Recordings of other blocks, by the tokens that they draft; see `simlab.studies.inputs.trace.own_blocks`."""
+
+
+def chain_length(policy: NamedPolicy, depth: int) -> int:
+    """Tokens that a chain drafts where the recording drafts so many; 0 of another policy."""
+    return min(most_drafted(policy.policy.budget, depth), depth) if policy.name == "chain" else 0
+
+
+def replayed_on_own_blocks(
+    trace: Trace, draft: str, machines: Sequence[PricedPolicies], blocks: OwnBlocks, limit: int | None, run: ReplayRun
+) -> Results:
+    """Result rows of all policies, of chains on the recording of their own block where there is one."""
+    depth = trace.manifest.draft_sets[draft].depth
+    places = {length: place for length, place in blocks.items() if length != depth}
+    groups: dict[int, list[PricedPolicies]] = {}
+    for asked in machines:
+        by_place: dict[int, list[NamedPolicy]] = {0: []}
+        for one in asked.policies:
+            length = chain_length(one, depth)
+            by_place.setdefault(length if length in places else 0, []).append(one)
+        for length, policies in by_place.items():
+            if policies:
+                groups.setdefault(length, []).append(PricedPolicies(asked.prices, tuple(policies)))
+    found = [replay_trace(*places.get(length, (trace, draft)), asked, limit, run) for length, asked in groups.items()]
+    return joined_results(found)
 
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:

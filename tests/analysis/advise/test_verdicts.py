@@ -42,13 +42,15 @@ def test_at_the_needed_numbers_tree_and_chain_are_as_fast(
 ) -> None:
     chain, tree = made_up(committed, rounds, drafted, chain_s), made_up(more, tree_rounds, wide, tree_s)
     needs = tree_needs(chain, tree)
-    assert needs.needed_length * tree_rounds / tree_s == pytest.approx(chain.speed.tokens_per_s)
+    length, token_s, needed_token_s = (needs[name] for name in ("needed_length", "token_s", "needed_token_s"))
+    assert length is not None
+    assert length * tree_rounds / tree_s == pytest.approx(chain.speed.tokens_per_s)
     extra = tree.totals.nodes_per_round - chain.totals.nodes_per_round
-    assert (needs.token_s is None) == (needs.needed_token_s is None) == (extra <= 0)
-    if needs.token_s is not None and needs.needed_token_s is not None:
-        cheaper_s = chain_s / rounds + needs.needed_token_s * extra
+    assert (token_s is None) == (needed_token_s is None) == (extra <= 0)
+    if token_s is not None and needed_token_s is not None:
+        cheaper_s = chain_s / rounds + needed_token_s * extra
         assert tree.totals.acceptance_length / cheaper_s == pytest.approx(chain.speed.tokens_per_s)
-        assert chain_s / rounds + needs.token_s * extra == pytest.approx(tree_s / tree_rounds)
+        assert chain_s / rounds + token_s * extra == pytest.approx(tree_s / tree_rounds)
 
 
 def comparison(more: str, less: str, ratio: float, decided: bool, prompts: int, within_prices: bool) -> Comparison:
@@ -89,28 +91,24 @@ def advices(draw: st.DrawFn, batch: int) -> BatchAdvice:
     kinds = draw(st.sampled_from([(), (CHAIN,), (TREE,), (CHAIN, TREE), (CHAIN, TREE)]))
     ratios = {NOTHING: 1.0} | {kind: draw(speeds) for kind in kinds}
 
-    def one(more: str, less: str, ratio: float) -> Comparison | None:
-        if more not in ratios or less not in ratios or abs(ratio - 1) < 0.02:
-            return None
-        return comparison(more, less, ratio, draw(st.booleans()), prompts, draw(st.booleans()))
+    def one(more: str, less: str) -> Comparison:
+        ratio = ratios[more] / ratios[less]
+        decided = draw(st.booleans()) and abs(ratio - 1) > 0.02
+        return comparison(more, less, ratio, decided, prompts, draw(st.booleans()))
 
     def kept(kind: str) -> Summary | None:
         settings = '{"length": 3}' if kind == CHAIN else '{"budget": 8}'
         return replace(made_up(20, 10, 30, 1.0), policy=kind, name=kind, settings=settings) if kind in kinds else None
 
-    chain_gain, tree_gain = (one(kind, NOTHING, ratios.get(kind, 1.0)) for kind in (CHAIN, TREE))
-    chain = None if chain_gain is None else kept(CHAIN)
-    tree = None if tree_gain is None else kept(TREE)
-    over = one(TREE, CHAIN, ratios.get(TREE, 1.0) / ratios.get(CHAIN, 1.0)) if chain and tree else None
-    chain_bound, tree_bound = (
-        one(kind, NOTHING, draw(st.floats(0.3, 1.0)) * ratios.get(kind, 1.0)) if modelled else None
-        for kind in (CHAIN, TREE)
-    )
+    gains = {(kind, NOTHING): one(kind, NOTHING) for kind in kinds}
+    gains |= {(TREE, CHAIN): one(TREE, CHAIN)} if len(kinds) == 2 else {}
+    bounds = {}
+    for kind in kinds if modelled else ():
+        lower = draw(st.floats(0.3, 1.0)) * ratios[kind]
+        decided = draw(st.booleans()) and abs(lower - 1) > 0.02
+        bounds[kind, NOTHING] = comparison(kind, NOTHING, lower, decided, prompts, draw(st.booleans()))
     of = BatchPrices(batch, "id", "prices", modelled)
-    needs = tree_needs(chain, tree) if chain and tree else None
-    return BatchAdvice(
-        of, chain, tree, chain_gain, tree_gain, over, chain_bound, tree_bound, needs, draw(st.booleans())
-    )
+    return BatchAdvice(of, kept(CHAIN), kept(TREE), gains, bounds, draw(st.booleans()))
 
 
 tables = st.lists(st.integers(0, 6), min_size=1, max_size=5, unique=True).flatmap(
@@ -127,13 +125,13 @@ def test_a_choice_stands_on_verdicts(found: tuple[BatchAdvice, ...]) -> None:
         assert not any(advice.beats(other, choice) for other in others)
         if choice != NOTHING:
             assert any(advice.beats(choice, other) for other in others)
-            assert advice.comparison(choice, NOTHING) is not None
+            assert (choice, NOTHING) in advice.gains
         if advice.sure == "yes" and not advice.left_out:
             known = [one for one in others if advice.beats(choice, one)]
             assert all(one in known or any(advice.beats(mid, one) for mid in known) for one in others)
         gain = advice.gain
         assert (gain is None) == (choice == NOTHING)
-        if any(one.prompts < FEW_PROMPTS for one in (advice.chain_gain, advice.tree_gain) if one is not None):
+        if any(one.prompts < FEW_PROMPTS for one in advice.gains.values()):
             assert choice == NOTHING
             assert "few prompts" in advice.sure
 
@@ -196,7 +194,7 @@ def test_a_batch_where_something_was_left_out_is_not_slower() -> None:
     gain = comparison(CHAIN, NOTHING, 0.8, True, 41, False)
     chain = replace(made_up(20, 10, 30, 1.0), policy=CHAIN, name=CHAIN, settings='{"length": 3}')
     of = BatchPrices(8, "id", "prices", False)
-    advice = BatchAdvice(of, chain, None, gain, None, None)
+    advice = BatchAdvice(of, chain, None, {(CHAIN, NOTHING): gain})
     assert (advice.drafting, advice.sure) == (False, "yes")
     cut = replace(advice, left_out=(TREE,))
     assert (cut.drafting, cut.sure) == (None, "no, tree left out")

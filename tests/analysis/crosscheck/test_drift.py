@@ -9,7 +9,7 @@ from chain_texts import foretold, sequence
 from simlab.analysis.crosscheck.drift import LENGTH, drift_figures
 from simlab.analysis.crosscheck.foretold import ForetoldText
 from simlab.analysis.crosscheck.text import drift_sentence, drift_text
-from simlab.analysis.engines.answers import EngineAnswer, ServerCounters
+from simlab.analysis.engines.answers import ServerCounters
 
 
 def some_texts(seed: int, num: int, right: float) -> list[ForetoldText]:
@@ -74,8 +74,8 @@ def test_fewer_requests_make_the_interval_wider() -> None:
 
 def test_requests_that_are_told_bring_their_own_spread() -> None:
     texts, others = some_texts(5, 30, 0.6), some_texts(6, 20, 0.6)
-    answers = [EngineAnswer(len(text), num_rounds=len(text.rounds())) for text in others]
-    with_own = drift_figures(texts, counters_of(others), answers)[0]
+    requests = [ServerCounters(len(text.rounds()), num_tokens=len(text)) for text in others]
+    with_own = drift_figures(texts, counters_of(others), requests)[0]
     assert not math.isnan(with_own.p_value)
     assert with_own.interval != drift_figures(texts, counters_of(others))[0].interval
 

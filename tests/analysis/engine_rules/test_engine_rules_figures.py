@@ -1,6 +1,7 @@
 """Schedules that are watched, hindsight, and figures of them: against plain counting."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from served_oracle import DEPTH, cost_table, random_texts
 
-from simlab.analysis.engine_rules.figures import ScheduleSums, Watched, calibrations, hindsight, prompts_of, watched
+from simlab.analysis.engine_rules.figures import ScheduleSums, calibrations, hindsight, prompts_of, watched
 from simlab.cost import GRID_STAGES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import ServedRounds, TreeChoice, rounds_of_policy, serve, with_filler_requests
@@ -37,11 +38,11 @@ def test_watching_changes_nothing(seed: int, num: int, batch: int) -> None:
     found = served(texts, batch, choose)
     assert found.roots.tolist() == plain.roots.tolist()
     assert found.num_drafted.tolist() == plain.num_drafted.tolist()
-    if seen.roots:
-        assert np.concatenate(seen.roots).tolist() == found.roots.tolist()
-        assert np.concatenate(seen.admitted).tolist() == found.num_drafted.tolist()
-        accepted = np.minimum(np.concatenate(seen.follows), np.concatenate(seen.admitted))
-        assert accepted.tolist() == found.num_accepted.tolist()
+    if seen:
+        roots, _, _, admitted, follows, _ = map(np.concatenate, zip(*seen, strict=True))
+        assert roots.tolist() == found.roots.tolist()
+        assert admitted.tolist() == found.num_drafted.tolist()
+        assert np.minimum(follows, admitted).tolist() == found.num_accepted.tolist()
 
 
 def test_all_labels_are_more_than_a_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_all_labels_are_more_than_a_server_has(monkeypatch: pytest.MonkeyPatch) 
         choose, one = watched(rule(), texts, all_labels)
         served(texts, 3, choose)
         seen.append(one)
-    assert seen[0].confidences[-1].tolist() != seen[1].confidences[-1].tolist()
+    assert seen[0][-1][1].tolist() != seen[1][-1][1].tolist()
 
 
 @settings(max_examples=examples(25))
@@ -82,16 +83,17 @@ def test_calibration_is_counted_position_by_position() -> None:
     known = (texts.roots.firsts[np.searchsorted(texts.roots.firsts, roots, side="right")] - roots).clip(max=DEPTH)
     follows = np.minimum(generator.integers(0, DEPTH + 1, num), known)
     admitted, believed = generator.integers(0, DEPTH + 1, num), generator.random((num, DEPTH)).astype(np.float32)
-    seen = Watched([roots], [believed], [believed.astype(np.float64)], [admitted], [follows], [known])
+    seen = [(roots, believed, believed.astype(np.float64), admitted, follows, known)]
     for index, found in enumerate(calibrations("one", seen, texts, own=True)):
+        row: Any = found
         rows = [n for n in range(num) if follows[n] >= index and known[n] > index]
         labelled = [n for n in rows if admitted[n] > index]
-        assert (found.position, found.drafts, found.labels) == (index + 1, len(rows), len(labelled))
-        assert math.isclose(found.accepted, sum(follows[n] > index for n in rows) / len(rows))
-        assert math.isclose(found.believed, sum(float(believed[n, index]) for n in rows) / len(rows))
-        assert math.isclose(found.bias, found.believed - found.accepted)
-        assert found.bias_interval.low <= found.bias <= found.bias_interval.high
-        assert math.isclose(found.labels_accepted, sum(follows[n] > index for n in labelled) / len(labelled))
+        assert (row["position"], row["drafts"], row["labels"]) == (index + 1, len(rows), len(labelled))
+        assert math.isclose(row["accepted"], sum(follows[n] > index for n in rows) / len(rows))
+        assert math.isclose(row["believed"], sum(float(believed[n, index]) for n in rows) / len(rows))
+        assert math.isclose(row["bias"], row["believed"] - row["accepted"])
+        assert row["bias_low"] <= row["bias"] <= row["bias_high"]
+        assert math.isclose(row["labels_accepted"], sum(follows[n] > index for n in labelled) / len(labelled))
 
 
 def test_what_is_missing_to_a_faster_schedule() -> None:

@@ -38,7 +38,7 @@ def written(folder: Path, content: str | bytes) -> Path:
 
 def test_prometheus_text_of_vllm(tmp_path: Path) -> None:
     (found,) = read_metrics_file(written(tmp_path, VLLM_METRICS))
-    assert (found.kind, found.engine, found.k, found.is_running) == (PROMETHEUS, "vLLM", 3, True)
+    assert (found.kind, found.engine, found.k) == (PROMETHEUS, "vLLM", 3)
     assert found.counters == ServerCounters(29, 87, 40, (25, 10, 5), 72, 3)
     assert found.counters.acceptance_length == pytest.approx(69 / 29)
 
@@ -174,7 +174,7 @@ def test_lines_of_sglangs_benchmark(tmp_path: Path) -> None:
     line |= {"output_throughput": 9.0, "server_info": {"speculative_num_draft_tokens": 8}}
     file, other = read_metrics_file(written(tmp_path, json.dumps(line) + "\n" + json.dumps(line) + "\n"))
     assert file == other
-    assert (file.kind, file.told_length, file.k) == (SGLANG_BENCH, 2.5, 7)
+    assert (file.kind, file.counters, file.k) == (SGLANG_BENCH, ServerCounters(40, num_tokens=100, num_requests=4), 7)
 
 
 def test_records_of_aiperf(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
     (found,) = read_metrics_file(written(tmp_path, "\n".join([json.dumps(line)] * 2)))
     assert (found.kind, found.engine, found.k) == (AIPERF, "vLLM", 3)
     assert found.counters == ServerCounters(6, 18, 8, (4, 2, 2), 16, 2)
-    assert [answer.num_rounds for answer in found.answers] == [3, 3]
+    assert [request.num_rounds for request in found.requests] == [3, 3]
 
 
 @pytest.mark.parametrize(

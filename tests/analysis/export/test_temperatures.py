@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from simlab.analysis.export.engine_costs import Positions, chain_positions, temperature_of
+from simlab.analysis.export.engine_costs import chain_positions, temperature_of
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -28,13 +28,13 @@ def test_the_temperature_is_the_most_likely_one(seed: int, true: float) -> None:
         return float(np.logaddexp(0, -signed).sum())
 
     best: Any = minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-9})
-    temperature = temperature_of(Positions(logits, right))
+    temperature = temperature_of((logits, right))
     assert temperature == pytest.approx(np.exp(best.x), rel=1e-3)
     assert temperature == round(temperature, 6)
 
 
 def test_too_little_was_seen() -> None:
-    assert temperature_of(Positions(np.ones(40), np.ones(40, bool))) == 1.0
+    assert temperature_of((np.ones(40), np.ones(40, bool))) == 1.0
 
 
 def test_positions_are_those_of_right_paths_within_the_text(tmp_path: Path) -> None:
@@ -53,5 +53,5 @@ def test_positions_are_those_of_right_paths_within_the_text(tmp_path: Path) -> N
                     break
     parts = [some.drafted() for some in trace.recorded_texts(draft, range(5), 20, ())]
     for found, expected in zip(chain_positions(parts), wanted, strict=True):
-        assert found.right.tolist() == [right for _, right in expected]
-        assert np.allclose(found.logits, [logit for logit, _ in expected])
+        assert found[1].tolist() == [right for _, right in expected]
+        assert np.allclose(found[0], [logit for logit, _ in expected])

@@ -66,7 +66,7 @@ def test_other_results_have_pictures(table: ReplayTable) -> None:
     advice = simlab.advise(batch=(1, 8), policies=["chain", "ddtree:budget=8"], limit=4)
     chain, tree = advice.plot().data[:2]
     assert (chain.name, tree.name, list(chain.x)) == ("best chain", "best tree", [1, 8])
-    assert list(chain.y) == [one.chain_gain.ratio for one in advice.batches if one.chain_gain is not None]
+    assert list(chain.y) == [one.gains["chain", "nothing"].ratio for one in advice.batches]
     assert list(chain.marker.symbol) == ["circle", "circle-open"]
     assert "has no picture" in refused(simlab.engine_rules(limit=2, batch=(1,)).plot)
 

@@ -430,7 +430,11 @@ def test_vllm_drafts_chains_of_a_head_and_no_trees(head_trace: Path, trace: Path
     [
         ("sglang", "ddtree:budget=4", "no engine drafts ddtree:budget=4 with an EAGLE-3 head"),
         ("vllm", "adaflash", "no engine drafts adaflash"),
-        ("modelopt", "chain", "written for vllm, sglang, tensorrt-llm, tensorrt-edge-llm, not for modelopt"),
+        (
+            "modelopt",
+            "chain",
+            "sglang, tensorrt-llm, tensorrt-edge-llm, aisimulate, not for modelopt",
+        ),
         ("tensorrt-llm", "eagle3:budget=16,beam=3,top_k=3,steps=4", "here 5 to 15, and eagle3"),
         ("tensorrt-llm", "eagle3:budget=4,beam=3,top_k=3,steps=4", "drafts 4; take such a budget"),
     ],

@@ -71,7 +71,7 @@ def test_a_conformance_file_has_its_trees(trace: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "typed", "said"),
     [
-        ("vllm", "uno:budget=7,top_k=3", "SGLang alone drafts, not vllm"),
+        ("vllm", "uno:budget=7,top_k=3", "an adapter of UNO's are written for sglang, not for vllm"),
         ("sglang", "ddtree:budget=7", "take uno:budget=N,top_k=K"),
         ("sglang", "uno:budget=3,top_k=3", "trees of 6 to 14 nodes"),
         ("sglang", "uno:budget=14,top_k=3", "trees of 6 to 14 nodes, the root counted.* has 15 nodes"),
