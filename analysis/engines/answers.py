@@ -111,7 +111,7 @@ def total(parts: Sequence[ServerCounters]) -> ServerCounters:
     sums: dict[str, Any] = {}
     for name in COUNTS:
         values = [getattr(part, name) for part in parts]
-        if None not in values and name != "num_preempted":  # of a live server alone
+        if None not in values:
             at = name == "accepted_at"
             sums[name] = tuple(map(sum, zip_longest(*values, fillvalue=0))) if at else sum(values)
     return ServerCounters(**sums)

@@ -282,23 +282,26 @@ def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
 
 
 def _aiperf_request(record: Json, where: str) -> ServerCounters:
-    """The counts of one request; its rounds by position are of a histogram of their accepted tokens."""
-    histogram = _histogram(record, where)
-    deepest = max((accepted for accepted, times in histogram.items() if times), default=0)
+    """The counts of one request; its rounds by position are of a histogram of their accepted tokens, where it has one.
+
+    A request without one has no rounds by position, and then all of the file together have none.
+    """
+    histogram, at = _histogram(record, where), None
+    if histogram is not None:
+        deepest = max((accepted for accepted, times in histogram.items() if times), default=0)
+        at = tuple(sum(times for accepted, times in histogram.items() if accepted > place) for place in range(deepest))
     return ServerCounters(
         num_rounds=count(record, "num_spec_steps", where),
         num_drafted=count(record, "num_draft_tokens", where),
         num_accepted=count(record, "num_accepted_draft_tokens", where),
-        accepted_at=tuple(
-            sum(times for accepted, times in histogram.items() if accepted > place) for place in range(deepest)
-        ),
+        accepted_at=at,
         num_tokens=count(record, "completion_tokens", where) or None,
         num_requests=1,
     )
 
 
-def _histogram(record: Json, where: str) -> dict[int, int]:
-    """Rounds by their number of accepted tokens; written as a list, or as an object with what is not 0."""
+def _histogram(record: Json, where: str) -> dict[int, int] | None:
+    """Rounds by their number of accepted tokens, of a list or of an object with what is not 0; None: not told."""
     found = record.get("acceptance_histogram")
     if isinstance(found, Mapping):
         for key in found:
@@ -307,4 +310,5 @@ def _histogram(record: Json, where: str) -> dict[int, int]:
                     f"expected acceptance_histogram of {where} by numbers of accepted tokens; got {str(key)[:60]!r}"
                 )
         return {int(key): count(found, key, where) or 0 for key in found}
-    return dict(enumerate(counts(record, "acceptance_histogram", where) or ()))
+    listed = counts(record, "acceptance_histogram", where)
+    return None if listed is None else dict(enumerate(listed))

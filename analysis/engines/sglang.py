@@ -22,6 +22,9 @@ from simlab.analysis.engines.answers import (
 )
 from simlab.analysis.engines.metrics import Samples
 
+_DTYPES = {"auto": None, "half": "float16", "float": "float32"}
+"""What its names stand for; auto: as the checkpoint has it, which it does not tell."""
+
 
 class Sglang:
     """SGLang, by its native requests; counters only where it was started with ``--enable-metrics``."""
@@ -39,6 +42,7 @@ class Sglang:
         """What this server tells of itself, see `Engine`; its draft tokens count the root."""
         info = told.get("/server_info") or told.get("/get_server_info", {})
         model = first_of(told.get("/v1/models", {}), "data")
+        dtype = text(info, "dtype") or "auto"
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
         if drafted is None and samples is not None:
             drafted = samples.gauge("sglang:spec_num_draft_tokens")
@@ -48,7 +52,7 @@ class Sglang:
             root=text(info, "model_path") or text(model, "root"),
             longest=count(model, "max_model_len", "/v1/models") or count(info, "context_length", "/server_info"),
             num_speculative=None if drafted is None else drafted - 1,
-            dtype=None if text(info, "dtype") in (None, "auto", "half") else text(info, "dtype"),
+            dtype=_DTYPES.get(dtype, dtype),
         )
 
     def counters(self, samples: Samples) -> ServerCounters:

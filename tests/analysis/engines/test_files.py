@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from places import TESTS
 
-from simlab.analysis.engines.answers import EngineError, ServerCounters
+from simlab.analysis.engines.answers import EngineError, ServerCounters, total
 from simlab.analysis.engines.files import AIPERF, PROMETHEUS, SGLANG_BENCH, VLLM_BENCH, read_metrics_file
+from simlab.analysis.engines.sglang import Sglang
 
 VLLM_METRICS = """# HELP vllm:spec_decode_num_drafts Number of spec decoding drafts.
 # TYPE vllm:spec_decode_num_drafts counter
@@ -41,6 +42,8 @@ def test_prometheus_text_of_vllm(tmp_path: Path) -> None:
     assert (found.kind, found.engine, found.k) == (PROMETHEUS, "vLLM", 3)
     assert found.counters == ServerCounters(29, 87, 40, (25, 10, 5), 72, 3)
     assert found.counters.acceptance_length == pytest.approx(69 / 29)
+    (found,) = read_metrics_file(written(tmp_path, f"{VLLM_METRICS}vllm:num_preemptions_total 2\n"))
+    assert total([found.counters, found.counters]).num_preempted == 4
 
 
 def test_prometheus_text_of_the_others(tmp_path: Path) -> None:
@@ -185,6 +188,18 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
     assert (found.kind, found.engine, found.k) == (AIPERF, "vLLM", 3)
     assert found.counters == ServerCounters(6, 18, 8, (4, 2, 2), 16, 2)
     assert [request.num_rounds for request in found.requests] == [3, 3]
+    del record["acceptance_histogram"]
+    whole = json.dumps(line | {"spec_decode_acceptance": record | {"acceptance_histogram": {"2": 3}}})
+    (found,) = read_metrics_file(written(tmp_path, f"{whole}\n{json.dumps(line)}"))
+    assert found.counters == ServerCounters(6, 18, 8, None, 16, 2), "a request without rounds by position has none"
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"), [("half", "float16"), ("auto", None), ("bfloat16", "bfloat16"), (None, None)]
+)
+def test_dtypes_of_sglang(told: str | None, dtype: str | None) -> None:
+    info = {} if told is None else {"dtype": told}
+    assert Sglang().facts({"/server_info": info}, None).dtype == dtype
 
 
 @pytest.mark.parametrize(

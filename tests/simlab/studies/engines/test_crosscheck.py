@@ -11,6 +11,8 @@ from study_results import refused as refused_by
 from study_results import value_of
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.summary import read_crosscheck
+from simlab.analysis.report.results import crosscheck_grid
 from simlab.studies.engines.crosscheck import crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.inputs.trace import sample_trace
@@ -162,6 +164,21 @@ def test_kept_answers_are_compared_again(engine: FakeEngine, tmp_path: Path) -> 
     assert {key: again[key] for key in same} == {key: found[key] for key in same}
     kept.write_text(kept.read_text().replace(found["text_id"], "0" * 16))
     assert "are to the texts" in refused_by(crosscheck, answers=kept, trace=packaged_trace())
+
+
+def test_a_report_has_its_row_of_the_file(engine: FakeEngine, texts: list[ForetoldText], tmp_path: Path) -> None:
+    found = checked(engine, out=tmp_path / "good")
+    with serving(with_fault(texts, "wrong round")) as served:
+        checked(served, fails=True, out=tmp_path / "bad")
+    grid = crosscheck_grid([read_crosscheck(tmp_path / name) for name in ("good", "bad")])
+    good, bad = (dict(zip(grid.heads, row, strict=True)) for row in grid.rows)
+    assert (good["verdict"], bad["verdict"]) == ("confirmed", "rounds differ")
+    num, rounds = len(texts), found["rounds_compared"]
+    assert (good["texts equal"], bad["texts equal"]) == (f"{num} of {num}",) * 2
+    assert (good["rounds equal"], bad["rounds equal"]) == (f"{rounds} of {rounds}", f"{rounds - 1} of {rounds}")
+    assert good["acceptance length"] == good["predicted"] == f"{found['acceptance_length']['engine']:.3f}"
+    assert grid.strong == {1}
+    assert all(row[0].startswith("vLLM") for row in grid.rows)
 
 
 def test_a_key_is_sent_and_never_shown(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
