@@ -218,6 +218,7 @@ def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     [
         ({"lengths": np.array([1, 0], np.int32)}, "must rise from 0 to below their depth 3"),
         ({"lengths": np.array([0, 3], np.int32)}, "must rise from 0 to below their depth 3"),
+        ({"lengths": np.array([0, 2, 1], np.int32)}, "must rise from 0 to below their depth 3"),
         ({"lengths": np.array([0, -1], np.int32)}, "have 3 rows; got 5"),
         ({"lengths": np.array([0, 1])}, "must be int32, int32, float32"),
         ({"ids": np.zeros((4, 2), np.int32)}, "do not fit"),

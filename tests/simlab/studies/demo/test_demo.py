@@ -114,6 +114,7 @@ def test_from_models_and_prompts_to_a_report(
     assert "answers end at 24 tokens in place of 256" in text
     best = read_optimum(out / "optimize.json").best
     assert f"6/7  The choice, {best.policy}, and its rivals run" in shown
+    assert re.search(r"A token takes \d+ ms\. In about 0\.3 minutes: ", shown)
     assert re.search(r"These are the least sizes, and take about \d+\.\d minutes here, more than were given\.", shown)
     assert [line[:3] for line in shown.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
     assert "verdict-text" in (out / "report.html").read_text(encoding="utf-8")
