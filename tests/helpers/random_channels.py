@@ -23,13 +23,18 @@ def random_values(generator: np.random.Generator, num: int, tied: bool) -> Float
 
 
 def random_lattice(generator: np.random.Generator) -> Lattice:
-    """Lists of up to four candidates, some empty, each followed by any later list or by none."""
-    num_lists, tied = int(generator.integers(1, 7)), bool(generator.random() < 0.5)
+    """Lists of up to four candidates, some empty, each followed by any later list or by none.
+
+    Costs are anything, or few and far apart, or a step apart.
+    """
+    num_lists, kind = int(generator.integers(1, 7)), int(generator.integers(3))
     sizes = generator.integers(0, 5, size=num_lists)
     ends = np.cumsum(sizes).astype(np.int32)
     costs, ranks, tokens, below = ([np.empty(0, np.int32)] for _ in range(4))
     for number, size in enumerate(sizes.tolist()):
-        costs.append((random_values(generator, size, tied) * -65536).astype(np.int32))
+        near = np.sort(generator.integers(0, 5, size))
+        own = near if kind == 2 else random_values(generator, size, kind == 1) * -65536
+        costs.append(own.astype(np.int32))
         ranks.append(np.arange(size, dtype=np.int32))
         tokens.append(generator.permutation(VOCAB)[:size].astype(np.int32))
         later = generator.integers(number + 1, num_lists + 1, size=size)
