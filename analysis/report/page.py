@@ -1,6 +1,7 @@
 """A report as one HTML file that needs nothing else: no network, no server."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -8,6 +9,7 @@ from string import Template
 from typing import Literal, TypeAlias
 
 from simlab.analysis.figure_style import DARK, LIGHT, Figure, fitted, on_white
+from simlab.analysis.statistics.intervals import Interval
 from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
 
@@ -40,6 +42,13 @@ class Chart:
         return fitted(on_white(self.figure, self.height))
 
 
+def error_bars(values: Sequence[float], intervals: Sequence[Interval], **style: object) -> dict[str, object]:
+    """Bars from values to the ends of their intervals; none where an interval is not known."""
+    lengths = [(ends.high - value, value - ends.low) for value, ends in zip(values, intervals, strict=True)]
+    up, down = ([0.0 if math.isnan(pair[side]) else pair[side] for pair in lengths] for side in (0, 1))
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.2, "width": 3, **style}
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table as headings, cells and captions.
@@ -57,15 +66,8 @@ class Grid:
     strong: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeExplorer:
-    """Trees that policies chose; see `simlab.analysis.report.trees` for what the values are."""
-
-    values: Mapping[str, object]
-
-
-Part: TypeAlias = Chart | Grid | TreeExplorer | str
-"""A text is a sentence, such as why something is not shown."""
+Part: TypeAlias = Chart | Grid | Mapping[str, object] | str
+"""A mapping is the trees of `simlab.analysis.report.trees`; a text a sentence, such as why something is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,40 +104,32 @@ class TrustLabel:
     state: State = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstScreen:
-    """What is seen first.
-
-    Attributes:
-        verdict: one sentence.
-        more: further sentences.
-        table: of the policies.
-        chart: speed against drafted tokens.
-        marks: four of them.
-        command: what makes this report again, as it is typed.
-    """
-
-    verdict: str
-    more: Sequence[str]
-    table: Grid
-    chart: Chart
-    marks: Sequence[TrustLabel]
-    command: str
-
-
 _FOLDER = "data/report"
 
 
-def report_page(title: str, first: FirstScreen, sections: Sequence[Section], footer: str) -> str:
+def report_page(
+    title: str,
+    sentences: Sequence[str],
+    table: Grid,
+    chart: Chart,
+    marks: Sequence[TrustLabel],
+    command: str,
+    sections: Sequence[Section],
+    footer: str,
+) -> str:
     """The page, charts and script inside.
 
     Args:
         title: of the browser's tab.
-        first: what is seen first.
+        sentences: the verdict, and further ones.
+        table: of the policies.
+        chart: speed against drafted tokens.
+        marks: four of them.
+        command: what makes this report again, as it is typed.
         sections: what comes below.
         footer: where everything comes from; plain text.
     """
-    parts: list[Part] = [first.chart, *(part for section in sections for part in section.parts)]
+    parts: list[Part] = [chart, *(part for section in sections for part in section.parts)]
     charts = [part for part in parts if isinstance(part, Chart)]
     figures = {part.key: json.loads(str(fitted(part.figure).to_json())) for part in charts}  # noqa: TID251 - plotly's
     if len(figures) != sum(isinstance(part, Chart) for part in parts):
@@ -145,12 +139,12 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
         title=visible_html(title),
         style=_file("report.css"),
         navigation="\n".join(f'<a href="#{visible_html(one.key)}">{_text(one.title)}</a>' for one in sections),
-        verdict=_text(first.verdict),
-        more=_list(first.more),
-        table=_grid(first.table),
-        chart=_chart(first.chart),
-        marks="\n".join(map(_mark, first.marks)),
-        command=visible_html(first.command),
+        verdict=_text(sentences[0]),
+        more=_list(sentences[1:]),
+        table=_grid(table),
+        chart=_chart(chart),
+        marks="\n".join(map(_mark, marks)),
+        command=visible_html(command),
         sections="\n".join(map(_section, sections)),
         footer=_text(footer),
         figures=_json(figures),
@@ -202,10 +196,10 @@ def _part(part: Part) -> str:
             return _chart(part)
         case Grid():
             return _grid(part)
-        case TreeExplorer():
-            return Template(_file("explorer.html")).substitute(trees=_json(part.values))
         case str():
             return f"<p>{_text(part)}</p>"
+        case _:
+            return Template(_file("explorer.html")).substitute(trees=_json(part))
 
 
 def _chart(chart: Chart) -> str:

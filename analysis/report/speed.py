@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
-from simlab.analysis.report.page import Chart, Grid
+from simlab.analysis.report.page import Chart, Grid, error_bars
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
@@ -111,7 +111,8 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
     x = [member.totals.nodes_per_round for member in members]
     values = [_value(member, has_speeds) for member in members]
     y = [value for value, _ in values]
-    low, high = [interval.low for _, interval in values], [interval.high for _, interval in values]
+    intervals = [interval for _, interval in values]
+    low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
     hover = [
         f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, has_speeds)}"
         for member in members
@@ -121,10 +122,7 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
             figure.add_trace(band(x, low, high, place, name))
         style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
     else:
-        errors = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
-        up = [top - value for top, value in zip(high, y, strict=True)]
-        down = [value - bottom for value, bottom in zip(y, low, strict=True)]
-        style = {"mode": "markers", "error_y": {**errors, "array": up, "arrayminus": down}}
+        style = {"mode": "markers", "error_y": error_bars(y, intervals)}
     figure.add_trace(
         go.Scatter(
             x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
@@ -151,14 +149,7 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
             name=f"{family_label(members)}, measured",
             legendgroup=family_label(members),
             marker={**marker(place, 11), "symbol": f"{marker(place)['symbol']}-open", "line": {"width": 2}},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [summary.speed.interval.high - value for summary, value in zip(ran, y, strict=True)],
-                "arrayminus": [value - summary.speed.interval.low for summary, value in zip(ran, y, strict=True)],
-                "color": colour(place),
-                "width": 4,
-            },
+            error_y=error_bars(y, [summary.speed.interval for summary in ran], color=colour(place)),
             hovertemplate=[f"{summary.policy}<br>measured %{{y:.2f}}" for summary in ran],
         )
     )
@@ -186,14 +177,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
                 y=[value for value, _ in values],
                 name=summary.policy,
                 marker={"color": colour(index)},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [interval.high - value for value, interval in values],
-                    "arrayminus": [value - interval.low for value, interval in values],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
+                error_y=error_bars([value for value, _ in values], [interval for _, interval in values]),
             )
         )
     drawn.update_layout(barmode="group")

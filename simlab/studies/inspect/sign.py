@@ -12,7 +12,7 @@ from simlab.traces.artefacts.kinds import format_of, looks_like_results
 from simlab.traces.format.documents import Json, in_lines, json_fields, with_digest
 from simlab.traces.format.files import MANIFEST, local_folder, write_beside
 from simlab.traces.format.tables import read_columns, table_facts
-from simlab.traces.results.files import FORMAT, noted_part, read_results, write_results
+from simlab.traces.results.files import FORMAT, noted_part, write_results
 from simlab.traces.results.rows import ADDED, results_schema
 from simlab.untrusted.json_text import file_bytes
 
@@ -64,8 +64,6 @@ def _checked(copy: Path) -> Inspection:
     if format_of(copy) == confirmation.FORMAT:
         found = confirmation.read_confirmation(copy)
         return Inspection({"kind": "confirmation"}, f"{found.heading}\n\n{found.verdict}")
-    if looks_like_results(copy):
-        read_results(copy)
     return inspect(str(copy))
 
 

@@ -1,13 +1,13 @@
 """The page of a report: its sections, each from what is at hand."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.page import Chart, FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, Part, Section, TrustLabel, report_page
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
@@ -55,7 +55,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
     trees = TreeCollector(named, decode)
     for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
         trees.add(recorded)
-    return TreeExplorer(trees.values())
+    return trees.values()
 
 
 def _spread(inputs: ReportInputs, number: int) -> list[int]:
@@ -198,15 +198,16 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     verdict = verdict_of(inputs.results, _choice(inputs), caveats)
     shown = _shown(inputs, verdict)
     sections = _sections(inputs, shown, num_texts, missing)
-    first = FirstScreen(
-        verdict.sentence,
-        [*verdict.more, *_measured(inputs), *missing],
+    html = report_page(
+        title,
+        [verdict.sentence, *verdict.more, *_measured(inputs), *missing],
         policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,
+        sections,
+        footer_text(inputs),
     )
-    html = report_page(title, first, sections, footer_text(inputs))
     return html, verdict.sentence, tuple(missing)
 
 
@@ -297,100 +298,74 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     return list({summary.policy_id: summary for summary in found}.values())[:MOST_SHOWN]
 
 
-def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -> Section:
-    """A section whose parts are worked out, with a line of progress meanwhile."""
-    with step("report", title):
-        return Section(key, title, text, parts())
+_SECTIONS = {
+    "engines": (
+        "Beside a live engine",
+        "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
+    ),
+    "trees": (
+        "Trees, text by text",
+        (
+            "The trees that two policies chose at the same place of a text, the target's path highlighted. Hover over a "
+            "token, or tap it, to read what the drafter gave it."
+        ),
+    ),
+    "slices": ("By kind of prompt", "The same by dataset, context length and turn."),
+    "stages": ("Where the time goes", "Seconds of a round, stage by stage."),
+    "rounds": (
+        "Acceptance by depth, and where rounds end",
+        "How many drafted tokens rounds accept, and why they end.",
+    ),
+    "scoring": (
+        "Are the drafter's probabilities calibrated?",
+        (
+            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are they "
+            "right, on the greedy path and off it, and what does it cost?"
+        ),
+    ),
+    "curves": (
+        "Unimodality and early stopping",
+        (
+            "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
+            "first fall find the best size only where the curve is unimodal."
+        ),
+    ),
+    "costs": ("Latency profile", ""),
+}
+"""Title and text of each section; that of the last is the heading of the prices."""
 
 
 def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> list[Section]:
-    """The sections for which everything is at hand."""
+    """The sections for which everything is at hand, their parts worked out with a line of progress."""
     named = inputs.named([summary.policy for summary in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     texts = inputs.texts()
-    if texts and all(len(text.text) < 2 for text in texts):
+    is_short = bool(texts) and all(len(text.text) < 2 for text in texts)
+    if is_short:
         missing.append("Every text has a single token, which the prefill gives; sections about rounds are left out.")
-        return [*_of_engines(inputs), *_of_rows(inputs, shown)]
-    return [
-        *_of_engines(inputs),
-        *_of_trees(inputs, named, num_texts, missing),
-        *_of_rows(inputs, shown),
-        *_of_rounds(inputs, named),
-        *_of_prices(inputs, missing),
-    ]
-
-
-def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
-    """What live engines did, where a crosscheck was given."""
+    has_rounds = inputs.trace is not None and not is_short
+    makers: dict[str, Callable[[], list[Part]]] = {}
     if inputs.crosschecks:
-        yield _section(
-            "engines",
-            "Beside a live engine",
-            "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
-            lambda: [crosscheck_grid(inputs.crosschecks)],
-        )
-
-
-def _of_trees(
-    inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
-) -> Iterator[Section]:
-    if inputs.trace is not None and num_texts and named:
-        yield _section(
-            "trees",
-            "Trees, text by text",
-            "The trees that two policies chose at the same place of a text, the target's path highlighted. "
-            "Hover over a token, or tap it, to read what the drafter gave it.",
-            lambda: [explorer(inputs, named, num_texts, missing)],
-        )
-
-
-def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[Section]:
-    yield _section(
-        "slices",
-        "By kind of prompt",
-        "The same by dataset, context length and turn.",
-        lambda: _slices(inputs, shown),
-    )
+        makers["engines"] = lambda: [crosscheck_grid(inputs.crosschecks)]
+    if has_rounds and num_texts and named:
+        makers["trees"] = lambda: [explorer(inputs, named, num_texts, missing)]
+    makers["slices"] = lambda: _slices(inputs, shown)
     if inputs.results.has_seconds:
-        yield _section(
-            "stages",
-            "Where the time goes",
-            "Seconds of a round, stage by stage.",
-            lambda: _stages(inputs, shown),
-        )
-
-
-def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[Section]:
-    if inputs.trace is None:
-        return
-    if named:
-        yield _section(
-            "rounds",
-            "Acceptance by depth, and where rounds end",
-            "How many drafted tokens rounds accept, and why they end.",
-            lambda: _rounds(inputs, named),
-        )
-    yield _section(
-        "scoring",
-        "Are the drafter's probabilities calibrated?",
-        "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
-        "they right, on the greedy path and off it, and what does it cost?",
-        lambda: _scoring(inputs),
-    )
-
-
-def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[Section]:
-    if inputs.trace is None or inputs.prices is None or inputs.cost is None:
-        return
-    yield _section(
-        "curves",
-        "Unimodality and early stopping",
-        "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
-        "first fall find the best size only where the curve is unimodal.",
-        lambda: _curves(inputs, missing),
-    )
-    yield _section("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
+        makers["stages"] = lambda: _stages(inputs, shown)
+    if has_rounds and named:
+        makers["rounds"] = lambda: _rounds(inputs, named)
+    if has_rounds:
+        makers["scoring"] = lambda: _scoring(inputs)
+    if has_rounds and inputs.cost is not None:
+        makers |= {"curves": lambda: _curves(inputs, missing), "costs": lambda: _costs(inputs)}
+    heading = "" if inputs.prices is None else inputs.prices.heading
+    found = []
+    for key, parts in makers.items():
+        title, text = _SECTIONS[key]
+        with step("report", title):
+            found.append(Section(key, title, text or heading, parts()))
+    return found
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:

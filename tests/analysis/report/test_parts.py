@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
-from simlab.analysis.report.page import Chart, FirstScreen, Grid, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, Grid, Section, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
@@ -237,16 +237,9 @@ def nasty_page() -> str:
     """A page whose names try to end their elements."""
     nasty = "</script><script>alert('$title & <b>')</script>"
     chart = Chart("one", go.Figure(go.Scatter(x=[1], y=[2], name=nasty)), nasty, nasty)
-    first = FirstScreen(
-        verdict=nasty,
-        more=[nasty],
-        table=Grid([nasty], [[nasty]]),
-        chart=chart,
-        marks=[TrustLabel(nasty, nasty, nasty)],
-        command=nasty,
-    )
-    trees = TreeExplorer({"policies": [nasty], "texts": []})
-    return report_page(nasty, first, [Section("s", nasty, nasty, [nasty, trees])], nasty)
+    table, marks = Grid([nasty], [[nasty]]), [TrustLabel(nasty, nasty, nasty)]
+    sections = [Section("s", nasty, nasty, [nasty, {"policies": [nasty], "texts": []}])]
+    return report_page(nasty, [nasty, nasty], table, chart, marks, nasty, sections, nasty)
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
