@@ -1,14 +1,13 @@
 """A report as one HTML file that needs nothing else: no network, no server."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from string import Template
 from typing import Literal, TypeAlias
 
-from simlab.analysis.figure_style import DARK, LIGHT, Figure, fitted, on_white
+from simlab.analysis.figure_style import DARK, LIGHT, Figure, colour, figure, fitted, on_white
 from simlab.analysis.statistics.intervals import Interval
 from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
@@ -44,9 +43,26 @@ class Chart:
 
 def error_bars(values: Sequence[float], intervals: Sequence[Interval], **style: object) -> dict[str, object]:
     """Bars from values to the ends of their intervals; none where an interval is not known."""
-    lengths = [(ends.high - value, value - ends.low) for value, ends in zip(values, intervals, strict=True)]
-    up, down = ([0.0 if math.isnan(pair[side]) else pair[side] for pair in lengths] for side in (0, 1))
+    up = [ends.high - value for value, ends in zip(values, intervals, strict=True)]
+    down = [value - ends.low for value, ends in zip(values, intervals, strict=True)]
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.2, "width": 3, **style}
+
+
+def stacked_bars(x_title: str, labels: Sequence[str], parts: Mapping[str, Sequence[float]], hover: str) -> Figure:
+    """A bar for each label, made of parts in this order; ``hover`` follows the name of a part."""
+    drawn = figure(x_title, "", barmode="stack")
+    drawn.update_layout(legend={"traceorder": "normal"})
+    for index, (name, values) in enumerate(parts.items()):
+        drawn.add_bar(
+            y=list(labels),
+            x=list(values),
+            name=name,
+            orientation="h",
+            marker={"color": colour(index)},
+            hovertemplate=f"{name}{hover}",
+        )
+    drawn.update_yaxes(autorange="reversed")
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

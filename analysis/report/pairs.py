@@ -7,17 +7,12 @@ import plotly.graph_objects as go
 
 from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice
 from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.confirm.table import ConfirmedPolicy
 from simlab.analysis.figure_style import GREY, colour, figure, height_of_rows, line, marker
 from simlab.analysis.report.page import Chart, error_bars
 from simlab.analysis.statistics.intervals import Interval
 
-_MEASURES = {
-    "tokens_per_s": "tokens/s",
-    "speedup": "speedup",
-    "acceptance_length": "acceptance length",
-    "acceptance_length_macro": "acceptance length, macro avg",
-}
 _BARS = {"thickness": 1.4, "width": 4}
 
 
@@ -27,7 +22,7 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
     Args:
         comparisons: of one measure, at least one.
     """
-    measure = _MEASURES.get(comparisons[0].measure, comparisons[0].measure.replace("_", " "))
+    measure = measure_name(comparisons[0].measure)
     seconds = {comparison.second for comparison in comparisons}
     against = f" against {comparisons[0].second}" if len(seconds) == 1 else ""
     drawn = figure(f"{measure}{against}, difference in %", "")

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
-from simlab.analysis.report.page import Chart, Grid, error_bars
+from simlab.analysis.report.page import Chart, Grid, error_bars, stacked_bars
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
@@ -80,11 +80,10 @@ def _with_interval(value: float, interval: Interval) -> str:
 
 def speed_chart(results: ReportResults) -> Chart:
     """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
-    has_speeds = results.has_speeds
-    what = "speedup over baseline" if has_speeds else "acceptance length"
+    has_speeds, what = results.has_speeds, results.what
     found = figure("drafted tokens per round", what)
     for index, members in enumerate(results.families):
-        _add_family(found, members, index, has_speeds)
+        _add_family(found, members, results, index)
     if results.ran and has_speeds:
         for index, members in enumerate(results.families):
             _add_measured(found, [member for member in members if member.policy_id in results.ran], results, index)
@@ -100,22 +99,14 @@ def speed_chart(results: ReportResults) -> Chart:
     return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
 
 
-def _value(summary: Summary, has_speeds: bool) -> tuple[float, Interval]:
-    if has_speeds:
-        return summary.speed.speedup, summary.speed.interval
-    return summary.totals.acceptance_length, summary.interval
-
-
-def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
+def _add_family(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     name = family_label(members)
     x = [member.totals.nodes_per_round for member in members]
-    values = [_value(member, has_speeds) for member in members]
-    y = [value for value, _ in values]
-    intervals = [interval for _, interval in values]
+    y, intervals = zip(*map(results.drawn, members), strict=True)
     low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
     hover = [
-        f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, has_speeds)}"
-        for member in members
+        f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, interval)}"
+        for member, interval in zip(members, intervals, strict=True)
     ]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
@@ -130,9 +121,9 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
     )
 
 
-def _both_intervals(summary: Summary, has_speeds: bool) -> str:
+def _both_intervals(summary: Summary, over_prompts: Interval) -> str:
     """The intervals over prompts and by the noise of prices, a line each, of what is drawn."""
-    kinds = ("prompts", _value(summary, has_speeds)[1]), ("prices", summary.speed.price_interval)
+    kinds = ("prompts", over_prompts), ("prices", summary.speed.price_interval)
     return "".join(f"<br>{name} {ends(interval)}" for name, interval in kinds if is_known(interval) and ends(interval))
 
 
@@ -157,7 +148,7 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
 
 def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Chart | None:
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
-    rows = results.predicted if results.predicted.height else results.measured
+    rows = results.rows
     policy_ids = {one.policy_id for one in shown}
     wanted = rows.filter(pl.col("policy_id").is_in(policy_ids) | (pl.col("name") == BASELINE))
     labels = {(one.policy, one.policy_id) for one in shown}
@@ -165,25 +156,23 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     slices = list(dict.fromkeys(str(one.slice) for one in found))
     if len(slices) < 2:
         return None
-    has_speeds = results.has_speeds
-    what = "speedup over baseline" if has_speeds else "acceptance length"
-    drawn = figure("", what)
+    drawn = figure("", results.what)
     for index, summary in enumerate(shown):
         own = [one for one in found if one.policy_id == summary.policy_id]
-        values = [_value(one, has_speeds) for one in own]
+        values, intervals = zip(*map(results.drawn, own), strict=True)
         drawn.add_trace(
             go.Bar(
                 x=[f"{one.slice} ({one.prompts})" for one in own],
-                y=[value for value, _ in values],
+                y=values,
                 name=summary.policy,
                 marker={"color": colour(index)},
-                error_y=error_bars([value for value, _ in values], [interval for _, interval in values]),
+                error_y=error_bars(values, intervals),
             )
         )
     drawn.update_layout(barmode="group")
-    drawn.update_yaxes(range=[0, 1.5 * max(_value(one, has_speeds)[0] for one in found)])
+    drawn.update_yaxes(range=[0, 1.5 * max(results.drawn(one)[0] for one in found)])
     caption = "In brackets the prompts of the slice; bars are 95 % intervals over them, the widest of them cut off."
-    return Chart(f"by-{by}", drawn, f"{what[0].upper()}{what[1:]}, by {by}", caption)
+    return Chart(f"by-{by}", drawn, f"{results.what[0].upper()}{results.what[1:]}, by {by}", caption)
 
 
 def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | None:
@@ -197,20 +186,8 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 labels.append(f"{one.policy}, {summary.kind if results.ran else kind}")
                 stages = summary.speed.seconds
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
-    drawn = figure("milliseconds per round", "", barmode="stack")
-    drawn.update_layout(legend={"traceorder": "normal"})
-    for rank, stage in enumerate(_shown_stages(shown, results)):
-        drawn.add_trace(
-            go.Bar(
-                y=labels,
-                x=[row[stage] for row in seconds],
-                name=_STAGES[stage],
-                orientation="h",
-                marker={"color": colour(rank)},
-                hovertemplate=f"{_STAGES[stage]} %{{x:.2f}} ms",
-            )
-        )
-    drawn.update_yaxes(autorange="reversed")
+    parts = {_STAGES[stage]: [row[stage] for row in seconds] for stage in _shown_stages(shown, results)}
+    drawn = stacked_bars("milliseconds per round", labels, parts, " %{x:.2f} ms")
     caption = "Latency of a round, on average over the rounds that the policy had."
     return Chart("stages", drawn, "Where a round's time goes", caption, height_of_rows(labels))
 

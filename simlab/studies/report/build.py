@@ -11,7 +11,7 @@ from simlab.analysis.report.page import Chart, Part, Section, TrustLabel, report
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
-from simlab.analysis.report.trees import TreeCollector
+from simlab.analysis.report.trees import explorer_trees
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
@@ -52,10 +52,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "fetch the target once)."
         )
     channels = channels_read(policy.policy for policy in named)
-    trees = TreeCollector(named, decode)
-    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
-        trees.add(recorded)
-    return trees.values()
+    return explorer_trees(named, decode, inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels))
 
 
 def _spread(inputs: ReportInputs, number: int) -> list[int]:
@@ -198,9 +195,10 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     verdict = verdict_of(inputs.results, _choice(inputs), caveats)
     shown = _shown(inputs, verdict)
     sections = _sections(inputs, shown, num_texts, missing)
+    measured = [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
     html = report_page(
         title,
-        [verdict.sentence, *verdict.more, *_measured(inputs), *missing],
+        [verdict.sentence, *verdict.more, *measured, *missing],
         policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
@@ -209,13 +207,6 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         footer_text(inputs),
     )
     return html, verdict.sentence, tuple(missing)
-
-
-def _measured(inputs: ReportInputs) -> list[str]:
-    """What each confirmation says first."""
-    return [
-        f"Measured: {confirmation.verdict.splitlines()[0]}" for confirmation in inputs.confirmed if confirmation.verdict
-    ]
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
@@ -306,8 +297,8 @@ _SECTIONS = {
     "trees": (
         "Trees, text by text",
         (
-            "The trees that two policies chose at the same place of a text, the target's path highlighted. Hover over a "
-            "token, or tap it, to read what the drafter gave it."
+            "The trees that two policies chose at the same place of a text, the target's path highlighted. Hover over "
+            "a token, or tap it, to read what the drafter gave it."
         ),
     ),
     "slices": ("By kind of prompt", "The same by dataset, context length and turn."),
@@ -319,8 +310,8 @@ _SECTIONS = {
     "scoring": (
         "Are the drafter's probabilities calibrated?",
         (
-            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are they "
-            "right, on the greedy path and off it, and what does it cost?"
+            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
+            "they right, on the greedy path and off it, and what does it cost?"
         ),
     ),
     "curves": (

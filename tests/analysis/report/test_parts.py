@@ -22,7 +22,7 @@ from simlab.analysis.report.page import Chart, Grid, Section, TrustLabel, report
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
-from simlab.analysis.report.trees import TreeCollector
+from simlab.analysis.report.trees import explorer_trees
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends
 from simlab.analysis.trees import drawing_rows
@@ -216,9 +216,7 @@ def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
 def test_the_explorer_shows_both_trees_wherever_a_round_of_either_starts() -> None:
     recorded = random_sequence(np.random.default_rng(8), most_kept=6)
     chosen = parse_policies(["ar", "chain", "ddtree:budget=4"])
-    trees = TreeCollector(chosen, None)
-    trees.add(recorded)
-    values = json.loads(json.dumps(trees.values()))
+    values = json.loads(json.dumps(explorer_trees(chosen, None, [recorded])))
     (text,) = values["texts"]
     own = {one.position for named in chosen for one in rounds(named.policy, recorded)}
     for named, found in zip(chosen, text["rounds"], strict=True):
@@ -299,7 +297,6 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
         trace=None,
         draft=None,
         prices=None,
-        artefacts=None,
         optimum=None,
         confirmed=confirmed,
         missing=(),
