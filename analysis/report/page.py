@@ -108,13 +108,11 @@ class TrustLabel:
     """One of the things that decide how far the numbers can be trusted.
 
     Attributes:
-        name: of what.
         value: in a few words.
         detail: in a sentence.
         state: how it is to be taken.
     """
 
-    name: str
     value: str
     detail: str
     state: State = "plain"
@@ -128,7 +126,7 @@ def report_page(
     sentences: Sequence[str],
     table: Grid,
     chart: Chart,
-    marks: Sequence[TrustLabel],
+    marks: Mapping[str, TrustLabel],
     command: str,
     sections: Sequence[Section],
     footer: str,
@@ -140,7 +138,7 @@ def report_page(
         sentences: the verdict, and further ones.
         table: of the policies.
         chart: speed against drafted tokens.
-        marks: four of them.
+        marks: four of them, by what they are of.
         command: what makes this report again, as it is typed.
         sections: what comes below.
         footer: where everything comes from; plain text.
@@ -159,7 +157,7 @@ def report_page(
         more=_list(sentences[1:]),
         table=_grid(table),
         chart=_chart(chart),
-        marks="\n".join(map(_mark, marks)),
+        marks="\n".join(_mark(name, label) for name, label in marks.items()),
         command=visible_html(command),
         sections="\n".join(map(_section, sections)),
         footer=_text(footer),
@@ -190,9 +188,9 @@ def _list(sentences: Sequence[str]) -> str:
     return '<ul class="more">\n' + "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences) + "\n</ul>"
 
 
-def _mark(label: TrustLabel) -> str:
+def _mark(name: str, label: TrustLabel) -> str:
     return (
-        f'<li class="{label.state}"><span class="kind">{_text(label.name)}</span><b>{_text(label.value)}</b>'
+        f'<li class="{label.state}"><span class="kind">{_text(name)}</span><b>{_text(label.value)}</b>'
         f'<p class="detail">{_text(label.detail)}</p></li>'
     )
 

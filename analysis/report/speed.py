@@ -1,7 +1,7 @@
 """Figures and tables of a report about speed: against drafted tokens, by slice, and by stage."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 import polars as pl
@@ -10,7 +10,7 @@ from simlab.analysis.figure_style import band, colour, figure, height_of_rows, l
 from simlab.analysis.report.page import Chart, Grid, error_bars, stacked_bars
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, NO_SPEED, STAGE_COLUMNS, Speed, Summary, summarise
 from simlab.analysis.table.text import NO_PRICES, PRICES, SPEEDUP, ends, is_known, number
 from simlab.traces.results.rows import BOUNDS
 
@@ -36,11 +36,20 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
     rows = list({(summary.policy, summary.policy_id): summary for summary in shown}.values())
-    heads = ["policy"]
-    heads += ["predicted speedup [95 %]", "prices [95 %]"] if results.has_speeds else []
-    heads += ["measured speedup [95 %]"] if results.ran else []
-    heads += ["acceptance length [95 %]", "macro avg", "drafted per round"]
-    heads += ["predicted tokens/s"] if results.has_seconds else []
+    measured = {policy_id: one.speed for policy_id, one in results.ran.items()}
+    columns: list[tuple[str, Callable[[Summary], str]]] = [("policy", lambda one: one.policy)]
+    if results.has_speeds:
+        columns.append(("predicted speedup [95 %]", lambda one: _speedup(one.speed)))
+        columns.append(("prices [95 %]", lambda one: ends(one.speed.price_interval)))
+    if measured:
+        columns.append(("measured speedup [95 %]", lambda one: _speedup(measured.get(one.policy_id, NO_SPEED))))
+    columns += [
+        ("acceptance length [95 %]", lambda one: _with_interval(one.totals.acceptance_length, one.interval)),
+        ("macro avg", lambda one: number(one.acceptance_length_macro, 2)),
+        ("drafted per round", lambda one: number(one.totals.nodes_per_round, 1)),
+    ]
+    if results.has_seconds:
+        columns.append(("predicted tokens/s", lambda one: number(one.speed.tokens_per_s, 1)))
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_seconds:
         notes.append(f"{' '.join(speedup.splitlines())} Prefill is not in it.")
@@ -52,24 +61,12 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
     strong = frozenset(index for index, row in enumerate(rows) if best is not None and row.policy == best.policy)
-    return Grid(heads, [_cells(results, row) for row in rows], notes, strong)
+    cells = [[text(row) for _, text in columns] for row in rows]
+    return Grid([head for head, _ in columns], cells, notes, strong)
 
 
-def _cells(results: ReportResults, summary: Summary) -> list[str]:
-    cells = [summary.policy]
-    if results.has_speeds:
-        speed = summary.speed
-        cells += [_with_interval(speed.speedup, speed.interval), ends(speed.price_interval)]
-    if results.ran:
-        ran = results.ran.get(summary.policy_id)
-        cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
-    cells += [
-        _with_interval(summary.totals.acceptance_length, summary.interval),
-        number(summary.acceptance_length_macro, 2),
-        number(summary.totals.nodes_per_round, 1),
-    ]
-    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_seconds else []
-    return cells
+def _speedup(speed: Speed) -> str:
+    return _with_interval(speed.speedup, speed.interval)
 
 
 def _with_interval(value: float, interval: Interval) -> str:

@@ -71,36 +71,36 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
 # How far the numbers of a report can be trusted, in four labels; and where they come from.
 
 
-def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
+def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> dict[str, TrustLabel]:
     """Text, rows, prices, and prompts."""
-    return [_text_label(inputs), _rows_label(inputs), _prices_label(inputs), _choice_label(inputs, choice)]
+    return {
+        "The text": _text_label(inputs),
+        "The trace": _rows_label(inputs),
+        "Latency profile": _prices_label(inputs),
+        "Chosen on / reported on": _choice_label(inputs, choice),
+    }
 
 
 def _text_label(inputs: ReportInputs) -> TrustLabel:
-    name = "The text"
     if not inputs.judged:
-        return TrustLabel(
-            name, "not run here", "Replayed only. `simlab confirm` runs the policies and audits every text."
-        )
+        return TrustLabel("not run here", "Replayed only. `simlab confirm` runs the policies and audits every text.")
     failed = [label for label, verdict in inputs.judged if verdict.startswith("FAILED")]
     if failed:
-        return TrustLabel(name, "FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
+        return TrustLabel("FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
     if {verdict for _, verdict in inputs.judged} == {"exact"}:
         return TrustLabel(
-            name,
             "lossless: exact",
             "Every text that ran equals that of autoregressive decoding, token for token.",
             "good",
         )
     ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged)
     detail = f"A float32 audit would choose otherwise at close calls only, all within its bound: {ties}."
-    return TrustLabel(name, "lossless up to ties", detail, "good")
+    return TrustLabel("lossless up to ties", detail, "good")
 
 
 def _rows_label(inputs: ReportInputs) -> TrustLabel:
-    name = "The trace"
     if inputs.trace is None:
-        return TrustLabel(name, f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
+        return TrustLabel(f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
     manifest = inputs.trace.manifest
     rows = sum(max(len(text.text) - 1, 0) for text in inputs.texts())
     made = f"text {manifest.text_origin}"
@@ -110,48 +110,45 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
         f"{manifest.target.label}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}; {made}. "
         "A row at every position, so every policy is replayed exactly."
     )
-    return TrustLabel(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
+    return TrustLabel(f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
 
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
-    name = "Latency profile"
     if not inputs.results.has_seconds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
-        return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
+        return TrustLabel("none", why or "The rows hold no seconds.", "caution")
     priced = set(inputs.results.predicted["cost_id"].drop_nulls())
     heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
     if inputs.prices is not None:
         heading = inputs.prices.heading
     if priced and priced == {confirmation.cost_id for confirmation in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
-        return TrustLabel(name, "match the machine", detail, "good")
+        return TrustLabel("match the machine", detail, "good")
     if any(one.startswith(WHAT_IF) for one in priced):
-        return TrustLabel(name, "hypothetical, not measured", heading, "caution")
+        return TrustLabel("hypothetical, not measured", heading, "caution")
     if inputs.prices is None:
-        return TrustLabel(name, "not at hand", heading, "caution")
+        return TrustLabel("not at hand", heading, "caution")
     file = inputs.prices.file
     if file is not None and file.is_of_others:
         said = "of other models" if file.models_are_stated else "models not stated"
-        return TrustLabel(name, said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
+        return TrustLabel(said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
     if file is not None and file.is_imported:
         return TrustLabel(
-            name,
             "said to be of these models",
             " ".join([f"{heading}. Who imported the timings said so; nobody checked.", *inputs.prices.caveats]),
             "caution",
         )
-    return TrustLabel(name, "of these models", f"Measured on: {heading}. Another machine has other latencies.", "plain")
+    return TrustLabel("of these models", f"Measured on: {heading}. Another machine has other latencies.", "plain")
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
-    name = "Chosen on / reported on"
     found = inputs.results.found[0]
     datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
     here = f"{found.prompts} prompts of {datasets}"
     if choice.is_held_out:
-        return TrustLabel(name, "other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
+        return TrustLabel("other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
     detail = f"The best of the table is picked {choice.origin}: {here}. It looks better than it will on others."
-    return TrustLabel(name, "the same prompts", detail, "caution")
+    return TrustLabel("the same prompts", detail, "caution")
 
 
 def footer_text(inputs: ReportInputs) -> str:

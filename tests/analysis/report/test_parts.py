@@ -235,7 +235,7 @@ def nasty_page() -> str:
     """A page whose names try to end their elements."""
     nasty = "</script><script>alert('$title & <b>')</script>"
     chart = Chart("one", go.Figure(go.Scatter(x=[1], y=[2], name=nasty)), nasty, nasty)
-    table, marks = Grid([nasty], [[nasty]]), [TrustLabel(nasty, nasty, nasty)]
+    table, marks = Grid([nasty], [[nasty]]), {nasty: TrustLabel(nasty, nasty)}
     sections = [Section("s", nasty, nasty, [nasty, {"policies": [nasty], "texts": []}])]
     return report_page(nasty, [nasty, nasty], table, chart, marks, nasty, sections, nasty)
 
