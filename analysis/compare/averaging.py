@@ -70,15 +70,10 @@ class RankingFlip:
 
 def both_means(run: PolicyRun) -> BothMeans:
     """The two means of a run's result rows, with intervals over prompts."""
-    sums = prompt_sums([run]).sums[:, 0]
-    columns: list[str] = list(COLUMNS)
-    powers = np.zeros((3, len(columns)))
-    for index, measure in enumerate((POOLED, MACRO)):
-        for name, power in POWERS[measure].items():
-            powers[index, columns.index(name)] = power
-    powers[2] = powers[1] - powers[0]
-    used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
-    spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
+    names = [name for measure in (POOLED, MACRO) for name in POWERS[measure]]
+    sums = prompt_sums([run]).sums[:, 0, [COLUMNS.index(name) for name in names]]
+    powers = np.array([[POWERS[measure].get(name, 0) for name in names] for measure in (POOLED, MACRO)], np.float64)
+    spread = log_products(sums, np.stack([*powers, powers[1] - powers[0]]))
     return BothMeans(run.name, len(sums), *ratio_estimates(spread))
 
 

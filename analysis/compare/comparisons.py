@@ -13,7 +13,6 @@ from scipy.special import stdtr
 from simlab.analysis.statistics.intervals import (
     FEW_PROMPTS,
     LEVEL,
-    UNKNOWN,
     Interval,
     Spread,
     finite,
@@ -256,8 +255,6 @@ def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
 
 
 def _exp(interval: Interval) -> Interval:
-    if math.isnan(interval.low):
-        return UNKNOWN
     with np.errstate(over="ignore"):
         return Interval(float(np.exp(interval.low)), float(np.exp(interval.high)))
 

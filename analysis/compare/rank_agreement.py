@@ -15,51 +15,19 @@ from simlab.analysis.table.summaries import Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class PairOrder:
-    """Two policies that were measured to differ.
-
-    Attributes:
-        faster: by measurement.
-        measured: its measured speed over the other's, above 1; ``interval`` is its 95 % interval, paired by prompt.
-        predicted: the same ratio by prediction; not above 1 where the prediction says otherwise.
-    """
-
-    faster: str
-    slower: str
-    measured: float
-    interval: Interval
-    predicted: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the prediction has them in the same order; a tie has not."""
-        return self.predicted > 1
-
-    def row(self) -> dict[str, Scalar]:
-        """The pair as flat scalars, as a script reads them."""
-        return {
-            "faster": self.faster,
-            "slower": self.slower,
-            "measured_ratio": self.measured,
-            **self.interval.row("measured_ratio_ci"),
-            "predicted_ratio": self.predicted,
-            "agrees": self.agrees,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class RankAgreement:
     """Over all pairs of policies whose speeds are known on both sides.
 
     Attributes:
         num_policies: compared.
-        pairs: those whose measured interval leaves out 1.
+        pairs: those whose measured interval leaves out 1, as flat scalars: the faster and the slower by measurement,
+            the measured ratio of their speeds with its interval, the predicted one, and whether it agrees.
         kendall_tau: rank correlation of predicted and measured speeds over all policies, tau-b; NaN with fewer than
             two, or where one side ties them all.
     """
 
     num_policies: int
-    pairs: tuple[PairOrder, ...]
+    pairs: tuple[Mapping[str, Scalar], ...]
     kendall_tau: float
 
     @property
@@ -70,12 +38,12 @@ class RankAgreement:
     @property
     def num_agreeing(self) -> int:
         """Pairs that separate and that the prediction has in the same order."""
-        return sum(pair.agrees for pair in self.pairs)
+        return len(self.pairs) - len(self.disagreeing)
 
     @property
-    def disagreeing(self) -> tuple[PairOrder, ...]:
+    def disagreeing(self) -> tuple[Mapping[str, Scalar], ...]:
         """Pairs that separate and that the prediction has the other way round, or level."""
-        return tuple(pair for pair in self.pairs if not pair.agrees)
+        return tuple(pair for pair in self.pairs if not pair["agrees"])
 
     def value(self) -> dict[str, object]:
         """The agreement as a JSON value, with the pairs that disagree."""
@@ -85,7 +53,7 @@ class RankAgreement:
             "separate": len(self.pairs),
             "same_order": self.num_agreeing,
             "kendall_tau": finite(self.kendall_tau),
-            "disagreeing": [order.row() for order in self.disagreeing],
+            "disagreeing": [dict(order) for order in self.disagreeing],
         }
 
 
@@ -124,21 +92,26 @@ def agreement_text(agreement: RankAgreement) -> str:
     tau = f"Kendall's tau over all {agreement.num_policies} policies {agreement.kendall_tau:.2f}"
     lines = [f"Order: of {pairs}, the prediction has {agreement.num_agreeing} in the same order; {tau}."]
     lines += [
-        f"  predicted otherwise: {order.faster} is {order.measured:.3f} [{order.interval.low:.3f}, "
-        f"{order.interval.high:.3f}] times as fast as {order.slower}; predicted {order.predicted:.3f}"
+        f"  predicted otherwise: {order['faster']} is {order['measured_ratio']:.3f} "
+        f"[{order['measured_ratio_ci_low']:.3f}, {order['measured_ratio_ci_high']:.3f}] times as fast as "
+        f"{order['slower']}; predicted {order['predicted_ratio']:.3f}"
         for order in agreement.disagreeing
     ]
     return "\n".join(lines)
 
 
-def _pair(comparison: Comparison, predicted: Mapping[str, float]) -> PairOrder:
-    ratio, interval = predicted[comparison.first] / predicted[comparison.second], comparison.ratio_interval
-    if comparison.ratio > 1:
-        return PairOrder(comparison.first, comparison.second, comparison.ratio, interval, ratio)
-    return PairOrder(
-        comparison.second,
-        comparison.first,
-        1 / comparison.ratio,
-        Interval(1 / interval.high, 1 / interval.low),
-        1 / ratio,
-    )
+def _pair(comparison: Comparison, predicted: Mapping[str, float]) -> dict[str, Scalar]:
+    """Two policies that were measured to differ, the faster one first; a tie of the prediction does not agree."""
+    faster, slower, measured = comparison.first, comparison.second, comparison.ratio
+    ratio, interval = predicted[faster] / predicted[slower], comparison.ratio_interval
+    if measured < 1:
+        faster, slower, measured, ratio = slower, faster, 1 / measured, 1 / ratio
+        interval = Interval(1 / interval.high, 1 / interval.low)
+    return {
+        "faster": faster,
+        "slower": slower,
+        "measured_ratio": measured,
+        **interval.row("measured_ratio_ci"),
+        "predicted_ratio": ratio,
+        "agrees": ratio > 1,
+    }

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.comparisons import Comparison, headline_measure
+from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.statistics.significance import POWER
-from simlab.analysis.table.text import Cells, cells_html, is_known, number, sentences_html
+from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.text import Cells, is_known, number
 from simlab.errors import enumerated
 
 _AHEAD = {
@@ -179,48 +180,15 @@ def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> s
 
 def comparison_table(comparisons: Sequence[Comparison], by: str | None = None) -> str:
     """A table of text with a row for each comparison; ratios say what differences do, and the page is narrow."""
-    cells = comparison_cells(comparisons, by)
-    kept = [index for index, name in enumerate(cells.headings[0]) if name != _DIFFERENCE]
-    rows = [[row[index] for index in kept] for row in (*cells.headings, *cells.rows)]
-    return Cells(rows[:1], rows[1:], [cells.to_left[index] for index in kept]).text()
+    return comparison_cells(comparisons, by, (_DIFFERENCE,)).text()
 
 
-def comparisons_html(
-    comparisons: Sequence[Comparison], measure: str | None = None, by: str | None = None, correction: str = "holm"
-) -> str:
-    """The verdicts by one measure, the table and its notes as HTML for notebooks.
-
-    Args:
-        comparisons: what `simlab.analysis.compare.comparisons.compare_runs` gave; at least one.
-        measure: the one that verdicts are about; None: tokens per second where they are known, else acceptance length.
-        by: what slices are of; None: there are none.
-        correction: one of `simlab.analysis.statistics.significance.CORRECTIONS`, by which p-values were adjusted.
-    """
-    of_measure, rows = shown_comparisons(comparisons, measure)
-    verdicts, notes = verdicts_text(of_measure, by), comparison_notes(rows, correction)
-    parts = [sentences_html(verdicts), cells_html(comparison_cells(rows, by)), sentences_html(notes)]
-    return "<div>\n" + "\n".join(parts) + "\n</div>"
-
-
-def shown_comparisons(
-    comparisons: Sequence[Comparison], measure: str | None = None
-) -> tuple[Sequence[Comparison], Sequence[Comparison]]:
-    """The comparisons that verdicts are about, and those of the table: of a single pair every measure, else this one.
-
-    Args:
-        comparisons: at least one.
-        measure: None: tokens per second where they are known of every pair, else acceptance length.
-    """
-    wanted = measure or headline_measure(comparisons)
-    of_measure = [comparison for comparison in comparisons if comparison.measure == wanted]
-    return of_measure, of_measure if len(of_measure) > 1 else comparisons
-
-
-def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None) -> Cells:
+def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None, left_out: Sequence[str] = ()) -> Cells:
     """The cells of the table, a row for each comparison; price intervals only where some are known."""
     alone = len({(comparison.first, comparison.second) for comparison in comparisons}) == 1
     rows = [[_place(comparison, by, alone), *_cells(comparison)] for comparison in comparisons]
-    shown = [index for index, name in enumerate(_HEADINGS) if name != _PRICES or _has_prices(comparisons)]
+    left_out = left_out if _has_prices(comparisons) else (*left_out, _PRICES)
+    shown = [index for index, name in enumerate(_HEADINGS) if name not in left_out]
     heading, *rows = ([row[index] for index in shown] for row in (_HEADINGS, *rows))
     return Cells([heading], rows, [name in _LEFT for name in heading])
 
@@ -260,24 +228,15 @@ def _cells(comparison: Comparison) -> list[str]:
     return [
         number(comparison.first_value, 2),
         number(comparison.second_value, 2),
-        _with_interval(comparison.difference, comparison.difference_interval, 2, sign=True),
-        _with_interval(comparison.ratio, comparison.ratio_interval, 3, sign=False),
-        _ends(comparison.price_interval, ".3f") if is_known(comparison.price_interval) else "-",
-        "-"
-        if math.isnan(comparison.p_adjusted)
-        else "<0.001"
-        if comparison.p_adjusted < 0.001
-        else f"{comparison.p_adjusted:.3f}",
+        _difference(comparison.difference, comparison.difference_interval),
+        f"{Estimate(comparison.ratio, comparison.ratio_interval):3}",
+        f"{Estimate(comparison.ratio, comparison.price_interval):i3}" or "-",
+        "<0.001" if comparison.p_adjusted < 0.001 else number(comparison.p_adjusted, 3),
         "-" if math.isnan(share) else f"{share:.2g} %" if share < 100 else f"{share:.0f} %",
     ]
 
 
-def _with_interval(value: float, interval: Interval, digits: int, sign: bool) -> str:
-    form = f"{'+' if sign else ''}.{digits}f"
+def _difference(value: float, interval: Interval) -> str:
     if math.isnan(value):
         return "-"
-    return f"{value:{form}} {_ends(interval, form)}" if is_known(interval) else f"{value:{form}}"
-
-
-def _ends(interval: Interval, form: str) -> str:
-    return f"[{interval.low:{form}}, {interval.high:{form}}]"
+    return f"{value:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if is_known(interval) else f"{value:+.2f}"

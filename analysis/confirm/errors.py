@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, finite, intervals_of, log_products
+from simlab.analysis.statistics.intervals import Interval, finite, intervals_of, log_products
 from simlab.analysis.statistics.significance import price_interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.price_draws import log_seconds_at_draws
@@ -255,42 +254,32 @@ def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
     plain = _sums_of(plain_id, foreseen, measured)
     found = []
     for policy, policy_id in measured.select("policy", "policy_id").unique(maintain_order=True).iter_rows():
-        sums = plain if policy_id == plain_id else _sums_of(policy_id, foreseen, measured)
-        if sums.of_prompts.shape == plain.of_prompts.shape and len(sums.of_prompts):
-            found.append(_errors(policy, policy_id, policy_id == plain_id, sums, plain))
+        own, log_draws = plain if policy_id == plain_id else _sums_of(policy_id, foreseen, measured)
+        if own.shape != plain[0].shape or not len(own):
+            continue
+        both = np.concatenate([own, plain[0][:, :, [_OWN.index("committed"), _OWN.index("all_s")]]], axis=2)
+        found.append(_errors(policy, policy_id, policy_id == plain_id, both, plain[1] - log_draws))
     return found
 
 
-class _Sums(NamedTuple):
-    """What is summed up for a policy that was measured.
-
-    Attributes:
-        of_prompts: float64 ``[prompts, 2, len(_OWN)]``, predicted and measured; unknown seconds are 0.
-        log_draws: float64 ``[B]``, logarithms of predicted seconds at each draw of the prices; nan where not known.
-    """
-
-    of_prompts: Doubles
-    log_draws: Doubles
-
-
-def _errors(policy: str, policy_id: str, is_plain: bool, own: _Sums, plain: _Sums) -> PredictionErrors:
-    of_plain = plain.of_prompts[:, :, [_OWN.index("committed"), _OWN.index("all_s")]]
+def _errors(policy: str, policy_id: str, is_plain: bool, both: Doubles, log_draws: Doubles) -> PredictionErrors:
+    """Errors by sums float64 ``[prompts, 2, len(_OWN) + 2]``, predicted and measured, plain decoding's last."""
     columns = (*_OWN, *_PLAIN)
-    both = np.concatenate([own.of_prompts, of_plain], axis=2)
     array = np.array([[powers.get(name, 0) for name in columns] for powers in _POWERS.values()], np.float64)
     spread = log_products(both.reshape(len(both), -1), np.concatenate([array, -array], axis=1))
     logs = dict(zip(_POWERS, spread.whole, strict=True))
     errors = {
-        name: Estimate(float(np.expm1(log)), _expm1(interval))
+        name: Estimate(float(np.expm1(log)), Interval(math.expm1(interval.low), math.expm1(interval.high)))
         for (name, log), interval in zip(logs.items(), intervals_of(spread), strict=True)
     }
     machine = logs["tokens_per_s"] - logs["speedup"]
+    by_prices = price_interval(float(np.exp(logs["speedup"])), log_draws)
     return PredictionErrors(
         policy=policy,
         policy_id=policy_id,
         is_plain=is_plain,
         errors=errors,
-        price_interval=_less_one(price_interval(float(np.exp(logs["speedup"])), plain.log_draws - own.log_draws)),
+        price_interval=Interval(by_prices.low - 1, by_prices.high - 1),
         machine=float(machine),
         parts=_parts(both.sum(axis=0), logs),
     )
@@ -326,13 +315,19 @@ def _logarithmic_mean(value: float, other: float) -> float:
     return float(value if abs(ratio) < 1e-9 else (value - other) / ratio)
 
 
-def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> _Sums:
+def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> tuple[Doubles, Doubles]:
+    """What is summed up for a policy that was measured.
+
+    Returns:
+        float64 ``[prompts, 2, len(_OWN)]``, predicted and measured, unknown seconds as 0; and float64 ``[B]``,
+        logarithms of predicted seconds at each draw of the prices, nan where not known.
+    """
     ran = measured.filter(pl.col("policy_id") == policy_id)
     ours = foreseen.filter(pl.col("policy_id") == policy_id)
     predicted = ran.select(_SEQUENCE).join(ours, on=list(_SEQUENCE), how="left", maintain_order="left")
     parts = [_by_prompt(frame) for frame in (predicted, ran)]
     of_prompts = np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]
-    return _Sums(of_prompts, log_seconds_at_draws(predicted))
+    return of_prompts, log_seconds_at_draws(predicted)
 
 
 def _by_prompt(rows: pl.DataFrame) -> Doubles:
@@ -343,13 +338,3 @@ def _by_prompt(rows: pl.DataFrame) -> Doubles:
     table = rows.group_by("dataset", "prompt_id").agg(pl.col(_COUNTS).cast(pl.Int64).sum(), *seconds)
     table = table.sort("dataset", "prompt_id").with_columns(pl.sum_horizontal(STAGE_COLUMNS).alias("all_s"))
     return table.select(_OWN).to_numpy().astype(np.float64)
-
-
-def _expm1(interval: Interval) -> Interval:
-    if math.isnan(interval.low):
-        return UNKNOWN
-    return Interval(math.expm1(interval.low), math.expm1(interval.high))
-
-
-def _less_one(interval: Interval) -> Interval:
-    return Interval(interval.low - 1, interval.high - 1)

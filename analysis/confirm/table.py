@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products, ratio_interval
+from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs, logs_of_runs
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, ratio_interval
 from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
-from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar, Summary, known_values, summarise
+from simlab.analysis.table.summaries import BASELINE, NO_SPEED, STAGE_COLUMNS, Scalar, Summary, known_values, summarise
 from simlab.analysis.table.text import aligned
-from simlab.arrays import Doubles, Longs
+from simlab.arrays import Doubles
 
 EXACT, FAILED = "exact", "FAILED"
 """The lossless verdicts on texts that are the target's, token for token, and on texts that are not."""
@@ -72,11 +72,16 @@ class ConfirmedPolicy:
 
     def row(self) -> dict[str, Scalar]:
         """What a replay says of it, then what was measured; what is not known is None."""
+        ran = self.measured
+        speed = NO_SPEED if ran is None else ran.speed
         values: dict[str, Scalar] = {
-            **_measured_values(self.measured),
+            "measured_acceptance_length": None if ran is None else ran.totals.acceptance_length,
+            "measured_tokens_per_s": speed.tokens_per_s,
+            "measured_speedup": speed.speedup,
+            **speed.interval.row("measured_speedup_ci"),
             **self.tokens_per_s_interval.row("measured_tokens_per_s_ci"),
             "predicted_speedup": self.predicted.speed.speedup,
-            **_judged_values(self.judged),
+            **{name: getattr(self.judged, name, None) for name in (*_AUDITED, *_COUNTED, "counts_equal_replay")},
         }
         for kind, summary in (("predicted", self.predicted), ("measured", self.measured)):
             for stage, seconds in zip(STAGE_COLUMNS, stages_per_round(summary), strict=True):
@@ -84,19 +89,8 @@ class ConfirmedPolicy:
         return self.predicted.row() | known_values(values)
 
 
-def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
-    return {
-        "measured_acceptance_length": None if ran is None else ran.totals.acceptance_length,
-        "measured_tokens_per_s": None if ran is None else ran.speed.tokens_per_s,
-        "measured_speedup": None if ran is None else ran.speed.speedup,
-        **(UNKNOWN if ran is None else ran.speed.interval).row("measured_speedup_ci"),
-    }
-
-
-def _judged_values(judged: TextFindings | None) -> dict[str, Scalar]:
-    audited, counted = ("lossless", "num_ties", "worst_gap", "bound"), ("num_same_texts", "num_equal", "num_texts")
-    names = (*audited, *counted, "counts_equal_replay")
-    return {name: None if judged is None else getattr(judged, name) for name in names}
+_AUDITED, _COUNTED = ("lossless", "num_ties", "worst_gap", "bound"), ("num_same_texts", "num_equal", "num_texts")
+"""What stands in a row of how a policy's texts were judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,20 +218,13 @@ def widest_half_width(sums: Doubles, plain: int) -> float:
         return math.inf
     tokens, seconds = sums.sum(axis=0).T
     fastest = int(np.argmax(tokens / seconds))
-    pairs = {(one, plain) for one in range(num_policies)} | {(fastest, one) for one in range(num_policies)}
-    powers = np.array([_ratio_powers(num_policies, *pair) for pair in sorted(pairs) if pair[0] != pair[1]])
-    spread = log_products(sums.reshape(num_prompts, -1), powers)
+    every = {(one, plain) for one in range(num_policies)} | {(fastest, one) for one in range(num_policies)}
+    pairs = [pair for pair in sorted(every) if pair[0] != pair[1]]
+    speeds = logs_of_runs(sums, np.array([1.0, -1.0]))
+    spread = speeds.take([one for one, _ in pairs]).minus(speeds.take([other for _, other in pairs]))
     ends = np.array([(interval.low, interval.high) for interval in intervals_of(spread)])
     halves = (np.exp(ends[:, 1]) - np.exp(ends[:, 0])) / 2 / np.exp(spread.whole)
     return float(np.where(np.isnan(halves), np.inf, halves).max())
-
-
-def _ratio_powers(num_policies: int, one: int, other: int) -> Doubles:
-    """Powers of each policy's tokens and seconds in the speed of one over that of another, float64 ``[2 policies]``."""
-    powers = np.zeros((num_policies, 2))
-    powers[one] += 1, -1
-    powers[other] += -1, 1
-    return powers.ravel()
 
 
 # A confirmation of several texts at a time: its result rows by the groups that were served, and the machine's speed.
@@ -282,18 +269,6 @@ def with_prompts(
         measured = None if policy.measured is None else replace(policy.measured, prompts=prompts)
         changed.append(replace(policy, predicted=replace(policy.predicted, prompts=prompts), measured=measured))
     return changed
-
-
-def machine_speed(tokens: Longs, seconds: Doubles) -> Estimate:
-    """Tokens per second of all texts of the batch together, filler requests among them, with an interval over groups.
-
-    Args:
-        tokens: int64 ``[groups]``, repeats added up.
-        seconds: float64 ``[groups]``, the same.
-    """
-    total_s = float(seconds.sum())
-    pooled = float(tokens.sum()) / total_s if total_s else float("nan")
-    return Estimate(pooled, ratio_interval(tokens, seconds))
 
 
 def machine_table(speeds: Mapping[str, Estimate], batch: int) -> str:

@@ -109,7 +109,7 @@ def _cells(policy: ConfirmedPolicy) -> list[str]:
     return [
         *first,
         number(ran.totals.acceptance_length, 2),
-        _wide(ran.speed.tokens_per_s, policy.tokens_per_s_interval),
+        f"{Estimate(ran.speed.tokens_per_s, policy.tokens_per_s_interval):1}",
         _predicted(policy),
         with_interval(ran.speed.speedup, ran.speed.interval),
         "-" if judged is None else judged.lossless,
@@ -134,20 +134,13 @@ def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
 
 def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
     """A table for each slice, and one of everything at the end; texts are judged as a whole, so slices are not."""
-    values = list(dict.fromkeys(one.predicted.slice for one in slices))
-    parts = [_block(f"{by} {value}", [one for one in slices if one.predicted.slice == value]) for value in values]
-    return "\n\n".join([*parts, _block("all", whole)])
-
-
-def _block(title: str, policies: Sequence[ConfirmedPolicy]) -> str:
-    first = policies[0].predicted
-    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(policies)}"
-
-
-def _wide(value: float, interval: Interval) -> str:
-    """With one decimal, for speeds."""
-    known = not math.isnan(interval.low)
-    return f"{number(value, 1)} [{interval.low:.1f}, {interval.high:.1f}]" if known else number(value, 1)
+    parts = {f"{by} {one.predicted.slice}": list[ConfirmedPolicy]() for one in slices}
+    for one in slices:
+        parts[f"{by} {one.predicted.slice}"].append(one)
+    return "\n\n".join(
+        f"{title}: {some[0].predicted.prompts} prompts, {some[0].predicted.sequences} sequences\n{confirm_table(some)}"
+        for title, some in (parts | {"all": list(whole)}).items()
+    )
 
 
 def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
@@ -155,20 +148,12 @@ def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     ran = [policy for policy in policies if policy.measured is not None]
     both = [(stages_per_round(one.predicted), stages_per_round(one.measured)) for one in ran]
     with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for one in both for seconds in one)
-    shown = [stage for stage in STAGES if with_channels or stage != CHANNEL]
-    heading = ["ms per round, predicted / measured", *shown, "all"]
-    cells = [[one.policy, *_stage_cells(*seconds, shown)] for one, seconds in zip(ran, both, strict=True)]
-    return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
-
-
-def _stage_cells(predicted: Sequence[float], measured: Sequence[float], shown: Sequence[str]) -> list[str]:
-    pairs = [(predicted[index], measured[index]) for index in map(STAGES.index, shown)]
-    pairs.append((sum(predicted), sum(measured)))
-    return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
-
-
-def _milliseconds(seconds: float) -> str:
-    return number(1e3 * seconds, 2)
+    shown = [index for index, stage in enumerate(STAGES) if with_channels or stage != CHANNEL]
+    rows = [["ms per round, predicted / measured", *(STAGES[index] for index in shown), "all"]]
+    for policy, sides in zip(ran, both, strict=True):
+        pairs = [*([side[index] for side in sides] for index in shown), list(map(sum, sides))]
+        rows.append([policy.policy, *(" / ".join(number(1e3 * seconds, 2) for seconds in pair) for pair in pairs)])
+    return aligned(rows, [True, *[False] * (len(shown) + 1)])
 
 
 def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
@@ -245,8 +230,15 @@ def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = N
         rest = f"{policies} within {limit}, intervals too"
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
-    error = _high_or_low(named.errors["speedup"])
-    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_noise(known)}{_machine(errors)}"
+    said = [f"Prediction of the speedup of {named.policy}: {_high_or_low(named.errors['speedup'])}; {rest}."]
+    within = [error.is_within_noise for error in known if error.is_within_noise is not None]
+    if within:
+        said.append(f"Measured within the intervals of prompts and prices: {sum(within)} of {len(within)}.")
+    plain = next((error for error in errors if error.is_plain), None)
+    if plain is not None and not math.isnan(plain.machine):
+        predicted = _high_or_low(plain.errors["tokens_per_s"])
+        said.append(f"Tokens/s of autoregressive decoding: predicted {predicted}.")
+    return " ".join(said)
 
 
 def error_table(errors: Sequence[PredictionErrors]) -> str:
@@ -266,19 +258,6 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
     )
     cells = [list(heading) for heading in zip(*headings, strict=True)] + [_error_cells(one, parts) for one in known]
     return aligned(cells, [first in _ERROR_LEFT for first, _ in headings])
-
-
-def _noise(errors: Sequence[PredictionErrors]) -> str:
-    """How many errors the intervals over prompts and by prices cover; empty where the noise of prices is not known."""
-    known = [error.is_within_noise for error in errors if error.is_within_noise is not None]
-    return f" Measured within the intervals of prompts and prices: {sum(known)} of {len(known)}." if known else ""
-
-
-def _machine(errors: Sequence[PredictionErrors]) -> str:
-    plain = next((error for error in errors if error.is_plain), None)
-    if plain is None or math.isnan(plain.machine):
-        return ""
-    return f" Tokens/s of autoregressive decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."
 
 
 def _high_or_low(error: Estimate) -> str:

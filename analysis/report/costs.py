@@ -11,7 +11,7 @@ from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.analysis.curves.text import CurveExample
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
-from simlab.analysis.report.page import Chart
+from simlab.analysis.report.page import Chart, error_bars
 from simlab.cost import PLAIN, CostTable
 
 _RULES = (FIRST, SCAN, FIXED, PRICE)
@@ -95,21 +95,15 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     drawn = figure("expected tokens/s behind the price rule", "")
     for index, (summary, name) in enumerate(zip(summaries, names, strict=True)):
         rules = [rule for rule in summary.rules if rule.rule != PRICE]
+        behind = [rule.behind_price.value for rule in rules]
         drawn.add_trace(
             go.Bar(
                 y=[rule.rule for rule in rules],
-                x=[rule.behind_price.value for rule in rules],
+                x=behind,
                 name=name,
                 orientation="h",
                 marker={"color": colour(index)},
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [rule.behind_price.interval.high - rule.behind_price.value for rule in rules],
-                    "arrayminus": [rule.behind_price.value - rule.behind_price.interval.low for rule in rules],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
+                error_x=error_bars(behind, [rule.behind_price.interval for rule in rules]),
                 hovertemplate=f"{name}<br>%{{y}}: %{{x:.2%}} behind",
             )
         )

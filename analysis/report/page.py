@@ -7,7 +7,8 @@ from importlib import resources
 from string import Template
 from typing import Literal, TypeAlias
 
-from simlab.analysis.figure_style import DARK, LIGHT, Figure, fitted, on_white
+from simlab.analysis.figure_style import DARK, LIGHT, Figure, colour, figure, fitted, on_white
+from simlab.analysis.statistics.intervals import Interval
 from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
 
@@ -40,6 +41,30 @@ class Chart:
         return fitted(on_white(self.figure, self.height))
 
 
+def error_bars(values: Sequence[float], intervals: Sequence[Interval], **style: object) -> dict[str, object]:
+    """Bars from values to the ends of their intervals; none where an interval is not known."""
+    up = [ends.high - value for value, ends in zip(values, intervals, strict=True)]
+    down = [value - ends.low for value, ends in zip(values, intervals, strict=True)]
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.2, "width": 3, **style}
+
+
+def stacked_bars(x_title: str, labels: Sequence[str], parts: Mapping[str, Sequence[float]], hover: str) -> Figure:
+    """A bar for each label, made of parts in this order; ``hover`` follows the name of a part."""
+    drawn = figure(x_title, "", barmode="stack")
+    drawn.update_layout(legend={"traceorder": "normal"})
+    for index, (name, values) in enumerate(parts.items()):
+        drawn.add_bar(
+            y=list(labels),
+            x=list(values),
+            name=name,
+            orientation="h",
+            marker={"color": colour(index)},
+            hovertemplate=f"{name}{hover}",
+        )
+    drawn.update_yaxes(autorange="reversed")
+    return drawn
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table as headings, cells and captions.
@@ -57,15 +82,8 @@ class Grid:
     strong: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeExplorer:
-    """Trees that policies chose; see `simlab.analysis.report.trees` for what the values are."""
-
-    values: Mapping[str, object]
-
-
-Part: TypeAlias = Chart | Grid | TreeExplorer | str
-"""A text is a sentence, such as why something is not shown."""
+Part: TypeAlias = Chart | Grid | Mapping[str, object] | str
+"""A mapping is the trees of `simlab.analysis.report.trees`; a text a sentence, such as why something is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,52 +108,42 @@ class TrustLabel:
     """One of the things that decide how far the numbers can be trusted.
 
     Attributes:
-        name: of what.
         value: in a few words.
         detail: in a sentence.
         state: how it is to be taken.
     """
 
-    name: str
     value: str
     detail: str
     state: State = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstScreen:
-    """What is seen first.
-
-    Attributes:
-        verdict: one sentence.
-        more: further sentences.
-        table: of the policies.
-        chart: speed against drafted tokens.
-        marks: four of them.
-        command: what makes this report again, as it is typed.
-    """
-
-    verdict: str
-    more: Sequence[str]
-    table: Grid
-    chart: Chart
-    marks: Sequence[TrustLabel]
-    command: str
-
-
 _FOLDER = "data/report"
 
 
-def report_page(title: str, first: FirstScreen, sections: Sequence[Section], footer: str) -> str:
+def report_page(
+    title: str,
+    sentences: Sequence[str],
+    table: Grid,
+    chart: Chart,
+    marks: Mapping[str, TrustLabel],
+    command: str,
+    sections: Sequence[Section],
+    footer: str,
+) -> str:
     """The page, charts and script inside.
 
     Args:
         title: of the browser's tab.
-        first: what is seen first.
+        sentences: the verdict, and further ones.
+        table: of the policies.
+        chart: speed against drafted tokens.
+        marks: four of them, by what they are of.
+        command: what makes this report again, as it is typed.
         sections: what comes below.
         footer: where everything comes from; plain text.
     """
-    parts: list[Part] = [first.chart, *(part for section in sections for part in section.parts)]
+    parts: list[Part] = [chart, *(part for section in sections for part in section.parts)]
     charts = [part for part in parts if isinstance(part, Chart)]
     figures = {part.key: json.loads(str(fitted(part.figure).to_json())) for part in charts}  # noqa: TID251 - plotly's
     if len(figures) != sum(isinstance(part, Chart) for part in parts):
@@ -145,12 +153,12 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
         title=visible_html(title),
         style=_file("report.css"),
         navigation="\n".join(f'<a href="#{visible_html(one.key)}">{_text(one.title)}</a>' for one in sections),
-        verdict=_text(first.verdict),
-        more=_list(first.more),
-        table=_grid(first.table),
-        chart=_chart(first.chart),
-        marks="\n".join(map(_mark, first.marks)),
-        command=visible_html(first.command),
+        verdict=_text(sentences[0]),
+        more=_list(sentences[1:]),
+        table=_grid(table),
+        chart=_chart(chart),
+        marks="\n".join(_mark(name, label) for name, label in marks.items()),
+        command=visible_html(command),
         sections="\n".join(map(_section, sections)),
         footer=_text(footer),
         figures=_json(figures),
@@ -180,9 +188,9 @@ def _list(sentences: Sequence[str]) -> str:
     return '<ul class="more">\n' + "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences) + "\n</ul>"
 
 
-def _mark(label: TrustLabel) -> str:
+def _mark(name: str, label: TrustLabel) -> str:
     return (
-        f'<li class="{label.state}"><span class="kind">{_text(label.name)}</span><b>{_text(label.value)}</b>'
+        f'<li class="{label.state}"><span class="kind">{_text(name)}</span><b>{_text(label.value)}</b>'
         f'<p class="detail">{_text(label.detail)}</p></li>'
     )
 
@@ -202,10 +210,10 @@ def _part(part: Part) -> str:
             return _chart(part)
         case Grid():
             return _grid(part)
-        case TreeExplorer():
-            return Template(_file("explorer.html")).substitute(trees=_json(part.values))
         case str():
             return f"<p>{_text(part)}</p>"
+        case _:
+            return Template(_file("explorer.html")).substitute(trees=_json(part))
 
 
 def _chart(chart: Chart) -> str:

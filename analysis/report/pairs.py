@@ -7,17 +7,13 @@ import plotly.graph_objects as go
 
 from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice
 from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.confirm.table import ConfirmedPolicy
 from simlab.analysis.figure_style import GREY, colour, figure, height_of_rows, line, marker
-from simlab.analysis.report.page import Chart
+from simlab.analysis.report.page import Chart, error_bars
 from simlab.analysis.statistics.intervals import Interval
 
-_MEASURES = {
-    "tokens_per_s": "tokens/s",
-    "speedup": "speedup",
-    "acceptance_length": "acceptance length",
-    "acceptance_length_macro": "acceptance length, macro avg",
-}
+_BARS = {"thickness": 1.4, "width": 4}
 
 
 def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
@@ -26,7 +22,7 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
     Args:
         comparisons: of one measure, at least one.
     """
-    measure = _MEASURES.get(comparisons[0].measure, comparisons[0].measure.replace("_", " "))
+    measure = measure_name(comparisons[0].measure)
     seconds = {comparison.second for comparison in comparisons}
     against = f" against {comparisons[0].second}" if len(seconds) == 1 else ""
     drawn = figure(f"{measure}{against}, difference in %", "")
@@ -45,10 +41,11 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
                     "symbol": "circle" if differs else "circle-open",
                     "line": {"width": 2, "color": colour(0)},
                 },
-                error_x=_bars(
+                error_x=error_bars(
                     [_percent(comparison.ratio) for comparison in some],
                     [Interval(_percent(one.ratio_interval.low), _percent(one.ratio_interval.high)) for one in some],
-                    colour(0),
+                    **_BARS,
+                    color=colour(0),
                 ),
                 hovertemplate=[
                     f"{one.first} against {one.second}<br>%{{x:+.1f}} %, {name} ({one.prompts} prompts)" for one in some
@@ -74,23 +71,6 @@ def _percent(ratio: float) -> float:
 def _pair_name(comparison: Comparison, is_against_one: bool) -> str:
     name = comparison.first if is_against_one else f"{comparison.first} against {comparison.second}"
     return name if comparison.slice is None else f"{name}, {comparison.slice}"
-
-
-def _bars(values: Sequence[float], intervals: Sequence[Interval], shade: str) -> dict[str, object]:
-    """Error bars; none where an interval is not known."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [_or_zero(interval.high - value) for value, interval in zip(values, intervals, strict=True)],
-        "arrayminus": [_or_zero(value - interval.low) for value, interval in zip(values, intervals, strict=True)],
-        "thickness": 1.4,
-        "width": 4,
-        "color": shade,
-    }
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
 
 
 def _lines(drawn: go.Figure, names: Sequence[str]) -> None:
@@ -119,7 +99,7 @@ def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
                 mode="lines+markers",
                 line=line(place),
                 marker={**shape, "symbol": symbols, "line": {"width": 2, "color": colour(place)}},
-                error_y=_bars(y, [gain.ratio_interval for _, _, gain in known], colour(place)),
+                error_y=error_bars(y, [gain.ratio_interval for _, _, gain in known], **_BARS, color=colour(place)),
                 hovertemplate=[
                     f"{policy.policy}, {one.of.batch} at a time<br>%{{y:.2f}} ({gain.prompts} prompts)"
                     for one, policy, gain in known
@@ -155,7 +135,7 @@ def agreement_chart(policies: Sequence[ConfirmedPolicy]) -> Chart:
                 mode="markers",
                 name=name,
                 marker=marker(place, 10),
-                error_x=_bars(x, [speed.interval for _, speed in known], colour(place)),
+                error_x=error_bars(x, [speed.interval for _, speed in known], **_BARS, color=colour(place)),
                 hovertemplate=[f"{label}<br>{name} %{{x:.2f}}" for label, _ in known],
             )
         )

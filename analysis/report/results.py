@@ -127,11 +127,15 @@ class ReportResults:
     predicted: pl.DataFrame
     measured: pl.DataFrame
 
+    @property
+    def rows(self) -> pl.DataFrame:
+        """What was predicted; where nothing was, what was measured."""
+        return self.predicted if self.predicted.height else self.measured
+
     @cached_property
     def found(self) -> list[Summary]:
         """What was predicted of each policy and bound; of those that were measured alone what was measured."""
-        rows = self.predicted if self.predicted.height else self.measured
-        return summarise(rows)
+        return summarise(self.rows)
 
     @cached_property
     def ran(self) -> dict[str, Summary]:
@@ -188,11 +192,21 @@ class ReportResults:
         chains = [policy for policy in self.policies if policy.name == CHAIN]
         return max(chains, key=lambda summary: summary.totals.nodes_per_round, default=None)
 
-    def run(self, summary: Summary, kind: str = "predicted") -> PolicyRun:
+    def run(self, summary: Summary) -> PolicyRun:
         """The rows of a policy, and those of plain decoding."""
-        rows = self.predicted if kind == "predicted" and self.predicted.height else self.measured
-        own = rows.filter(pl.col("policy_id") == summary.policy_id, pl.col("policy") == summary.policy)
-        return PolicyRun(summary.policy, own, rows.filter(pl.col("name") == BASELINE))
+        own = self.rows.filter(policy_id=summary.policy_id, policy=summary.policy)
+        return PolicyRun(summary.policy, own, self.rows.filter(name=BASELINE))
+
+    @property
+    def what(self) -> str:
+        """What is drawn of each policy."""
+        return "speedup over baseline" if self.has_speeds else "acceptance length"
+
+    def drawn(self, summary: Summary) -> tuple[float, Interval]:
+        """The speedup of a policy, or its acceptance length, with its interval."""
+        if self.has_speeds:
+            return summary.speed.speedup, summary.speed.interval
+        return summary.totals.acceptance_length, summary.interval
 
 
 def family_of(summary: Summary) -> tuple[str, str]:

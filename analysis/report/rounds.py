@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
-from simlab.analysis.report.page import Chart
+from simlab.analysis.figure_style import band, figure, height_of_rows, line, marker
+from simlab.analysis.report.page import Chart, stacked_bars
 from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
@@ -99,22 +99,10 @@ def depth_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
 
 def ends_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
     """Shares of rounds by what ended them."""
-    drawn = figure("share of rounds", "", barmode="stack")
-    drawn.update_layout(legend={"traceorder": "normal"})
     shares = [count.ends / max(count.ends.sum(), 1) for count in counts]
-    for index, name in enumerate(ENDS):
-        drawn.add_trace(
-            go.Bar(
-                y=list(labels),
-                x=[float(share[index]) for share in shares],
-                name=name,
-                orientation="h",
-                marker={"color": colour(index)},
-                hovertemplate=f"{name}: %{{x:.1%}}",
-            )
-        )
+    parts = {name: [float(share[index]) for share in shares] for index, name in enumerate(ENDS)}
+    drawn = stacked_bars("share of rounds", labels, parts, ": %{x:.1%}")
     drawn.update_xaxes(tickformat=".0%")
-    drawn.update_yaxes(autorange="reversed")
     caption = (
         "Of the target's token at the first depth that was not accepted: its rank among the drafter's candidates. "
         "Where it ranked high, another tree of the same size could have held it; where it ranked low, only that of a "

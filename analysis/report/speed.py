@@ -1,16 +1,16 @@
 """Figures and tables of a report about speed: against drafted tokens, by slice, and by stage."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 import polars as pl
 
 from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
-from simlab.analysis.report.page import Chart, Grid
+from simlab.analysis.report.page import Chart, Grid, error_bars, stacked_bars
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, NO_SPEED, STAGE_COLUMNS, Speed, Summary, summarise
 from simlab.analysis.table.text import NO_PRICES, PRICES, SPEEDUP, ends, is_known, number
 from simlab.traces.results.rows import BOUNDS
 
@@ -36,11 +36,20 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
     rows = list({(summary.policy, summary.policy_id): summary for summary in shown}.values())
-    heads = ["policy"]
-    heads += ["predicted speedup [95 %]", "prices [95 %]"] if results.has_speeds else []
-    heads += ["measured speedup [95 %]"] if results.ran else []
-    heads += ["acceptance length [95 %]", "macro avg", "drafted per round"]
-    heads += ["predicted tokens/s"] if results.has_seconds else []
+    measured = {policy_id: one.speed for policy_id, one in results.ran.items()}
+    columns: list[tuple[str, Callable[[Summary], str]]] = [("policy", lambda one: one.policy)]
+    if results.has_speeds:
+        columns.append(("predicted speedup [95 %]", lambda one: _speedup(one.speed)))
+        columns.append(("prices [95 %]", lambda one: ends(one.speed.price_interval)))
+    if measured:
+        columns.append(("measured speedup [95 %]", lambda one: _speedup(measured.get(one.policy_id, NO_SPEED))))
+    columns += [
+        ("acceptance length [95 %]", lambda one: _with_interval(one.totals.acceptance_length, one.interval)),
+        ("macro avg", lambda one: number(one.acceptance_length_macro, 2)),
+        ("drafted per round", lambda one: number(one.totals.nodes_per_round, 1)),
+    ]
+    if results.has_seconds:
+        columns.append(("predicted tokens/s", lambda one: number(one.speed.tokens_per_s, 1)))
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_seconds:
         notes.append(f"{' '.join(speedup.splitlines())} Prefill is not in it.")
@@ -52,24 +61,12 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
     strong = frozenset(index for index, row in enumerate(rows) if best is not None and row.policy == best.policy)
-    return Grid(heads, [_cells(results, row) for row in rows], notes, strong)
+    cells = [[text(row) for _, text in columns] for row in rows]
+    return Grid([head for head, _ in columns], cells, notes, strong)
 
 
-def _cells(results: ReportResults, summary: Summary) -> list[str]:
-    cells = [summary.policy]
-    if results.has_speeds:
-        speed = summary.speed
-        cells += [_with_interval(speed.speedup, speed.interval), ends(speed.price_interval)]
-    if results.ran:
-        ran = results.ran.get(summary.policy_id)
-        cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
-    cells += [
-        _with_interval(summary.totals.acceptance_length, summary.interval),
-        number(summary.acceptance_length_macro, 2),
-        number(summary.totals.nodes_per_round, 1),
-    ]
-    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_seconds else []
-    return cells
+def _speedup(speed: Speed) -> str:
+    return _with_interval(speed.speedup, speed.interval)
 
 
 def _with_interval(value: float, interval: Interval) -> str:
@@ -80,11 +77,10 @@ def _with_interval(value: float, interval: Interval) -> str:
 
 def speed_chart(results: ReportResults) -> Chart:
     """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
-    has_speeds = results.has_speeds
-    what = "speedup over baseline" if has_speeds else "acceptance length"
+    has_speeds, what = results.has_speeds, results.what
     found = figure("drafted tokens per round", what)
     for index, members in enumerate(results.families):
-        _add_family(found, members, index, has_speeds)
+        _add_family(found, members, results, index)
     if results.ran and has_speeds:
         for index, members in enumerate(results.families):
             _add_measured(found, [member for member in members if member.policy_id in results.ran], results, index)
@@ -100,31 +96,21 @@ def speed_chart(results: ReportResults) -> Chart:
     return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
 
 
-def _value(summary: Summary, has_speeds: bool) -> tuple[float, Interval]:
-    if has_speeds:
-        return summary.speed.speedup, summary.speed.interval
-    return summary.totals.acceptance_length, summary.interval
-
-
-def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
+def _add_family(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     name = family_label(members)
     x = [member.totals.nodes_per_round for member in members]
-    values = [_value(member, has_speeds) for member in members]
-    y = [value for value, _ in values]
-    low, high = [interval.low for _, interval in values], [interval.high for _, interval in values]
+    y, intervals = zip(*map(results.drawn, members), strict=True)
+    low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
     hover = [
-        f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, has_speeds)}"
-        for member in members
+        f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, interval)}"
+        for member, interval in zip(members, intervals, strict=True)
     ]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
             figure.add_trace(band(x, low, high, place, name))
         style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
     else:
-        errors = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
-        up = [top - value for top, value in zip(high, y, strict=True)]
-        down = [value - bottom for value, bottom in zip(y, low, strict=True)]
-        style = {"mode": "markers", "error_y": {**errors, "array": up, "arrayminus": down}}
+        style = {"mode": "markers", "error_y": error_bars(y, intervals)}
     figure.add_trace(
         go.Scatter(
             x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
@@ -132,9 +118,9 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
     )
 
 
-def _both_intervals(summary: Summary, has_speeds: bool) -> str:
+def _both_intervals(summary: Summary, over_prompts: Interval) -> str:
     """The intervals over prompts and by the noise of prices, a line each, of what is drawn."""
-    kinds = ("prompts", _value(summary, has_speeds)[1]), ("prices", summary.speed.price_interval)
+    kinds = ("prompts", over_prompts), ("prices", summary.speed.price_interval)
     return "".join(f"<br>{name} {ends(interval)}" for name, interval in kinds if is_known(interval) and ends(interval))
 
 
@@ -151,14 +137,7 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
             name=f"{family_label(members)}, measured",
             legendgroup=family_label(members),
             marker={**marker(place, 11), "symbol": f"{marker(place)['symbol']}-open", "line": {"width": 2}},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [summary.speed.interval.high - value for summary, value in zip(ran, y, strict=True)],
-                "arrayminus": [value - summary.speed.interval.low for summary, value in zip(ran, y, strict=True)],
-                "color": colour(place),
-                "width": 4,
-            },
+            error_y=error_bars(y, [summary.speed.interval for summary in ran], color=colour(place)),
             hovertemplate=[f"{summary.policy}<br>measured %{{y:.2f}}" for summary in ran],
         )
     )
@@ -166,7 +145,7 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
 
 def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Chart | None:
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
-    rows = results.predicted if results.predicted.height else results.measured
+    rows = results.rows
     policy_ids = {one.policy_id for one in shown}
     wanted = rows.filter(pl.col("policy_id").is_in(policy_ids) | (pl.col("name") == BASELINE))
     labels = {(one.policy, one.policy_id) for one in shown}
@@ -174,32 +153,23 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     slices = list(dict.fromkeys(str(one.slice) for one in found))
     if len(slices) < 2:
         return None
-    has_speeds = results.has_speeds
-    what = "speedup over baseline" if has_speeds else "acceptance length"
-    drawn = figure("", what)
+    drawn = figure("", results.what)
     for index, summary in enumerate(shown):
         own = [one for one in found if one.policy_id == summary.policy_id]
-        values = [_value(one, has_speeds) for one in own]
+        values, intervals = zip(*map(results.drawn, own), strict=True)
         drawn.add_trace(
             go.Bar(
                 x=[f"{one.slice} ({one.prompts})" for one in own],
-                y=[value for value, _ in values],
+                y=values,
                 name=summary.policy,
                 marker={"color": colour(index)},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [interval.high - value for value, interval in values],
-                    "arrayminus": [value - interval.low for value, interval in values],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
+                error_y=error_bars(values, intervals),
             )
         )
     drawn.update_layout(barmode="group")
-    drawn.update_yaxes(range=[0, 1.5 * max(_value(one, has_speeds)[0] for one in found)])
+    drawn.update_yaxes(range=[0, 1.5 * max(results.drawn(one)[0] for one in found)])
     caption = "In brackets the prompts of the slice; bars are 95 % intervals over them, the widest of them cut off."
-    return Chart(f"by-{by}", drawn, f"{what[0].upper()}{what[1:]}, by {by}", caption)
+    return Chart(f"by-{by}", drawn, f"{results.what[0].upper()}{results.what[1:]}, by {by}", caption)
 
 
 def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | None:
@@ -213,20 +183,8 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 labels.append(f"{one.policy}, {summary.kind if results.ran else kind}")
                 stages = summary.speed.seconds
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
-    drawn = figure("milliseconds per round", "", barmode="stack")
-    drawn.update_layout(legend={"traceorder": "normal"})
-    for rank, stage in enumerate(_shown_stages(shown, results)):
-        drawn.add_trace(
-            go.Bar(
-                y=labels,
-                x=[row[stage] for row in seconds],
-                name=_STAGES[stage],
-                orientation="h",
-                marker={"color": colour(rank)},
-                hovertemplate=f"{_STAGES[stage]} %{{x:.2f}} ms",
-            )
-        )
-    drawn.update_yaxes(autorange="reversed")
+    parts = {_STAGES[stage]: [row[stage] for row in seconds] for stage in _shown_stages(shown, results)}
+    drawn = stacked_bars("milliseconds per round", labels, parts, " %{x:.2f} ms")
     caption = "Latency of a round, on average over the rounds that the policy had."
     return Chart("stages", drawn, "Where a round's time goes", caption, height_of_rows(labels))
 

@@ -1,6 +1,6 @@
 """Trees for the explorer of a report: what policies chose at the same places of real texts, and how to draw it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,14 +15,19 @@ from simlab.tree import DraftTree
 
 Decode = Callable[[list[int]], str]
 
+_TAIL = 24
+"""Tokens of the prompt's end that are shown."""
+
 MOST_DRAWN = 128
 """Of larger trees only as many nodes are drawn, the first that entered, and the true path's."""
 
 
-class TreeCollector:
-    """Collects texts and trees in the form that the page reads.
+def explorer_trees(
+    policies: Sequence[NamedPolicy], decode: Decode | None, texts: Iterable[RecordedSequence]
+) -> dict[str, object]:
+    """Texts and trees in the form that the page reads.
 
-    ``values()`` is a JSON object: ``policies``, labels; ``tokens``, the text of every token that occurs; ``texts``,
+    A JSON object: ``policies``, labels; ``tokens``, the text of every token that occurs; ``texts``,
     each with ``name``, ``start`` (the last tokens of the prompt), ``tokens`` (places in ``tokens``) and ``rounds``, of
     each policy an object by the position of the root: ``[parents, tokens, probabilities in 1/1000, rows in the drawing
     in 1/100, accepted, starts, left out]``, where ``starts`` is 1 where a round of the policy starts there, and
@@ -31,74 +36,71 @@ class TreeCollector:
     Args:
         policies: at least one.
         decode: from token ids to text; None: ids are shown.
+        texts: which are shown.
     """
+    places: dict[int, int] = {}
 
-    def __init__(self, policies: Sequence[NamedPolicy], decode: Decode | None) -> None:
-        self._policies, self._decode = policies, decode
-        self._places: dict[int, int] = {}
-        self._texts: list[dict[str, object]] = []
+    def place(token: int) -> int:
+        return places.setdefault(token, len(places))
 
-    def add(self, recorded: RecordedSequence, tail: int = 24) -> None:
-        """The trees of every policy on one text, wherever a round of any of them starts.
+    shown = [_text_and_trees(policies, recorded, place) for recorded in texts]
+    return {
+        "policies": [policy.label for policy in policies],
+        "tokens": [str(token) if decode is None else decode([token]) for token in places],
+        "texts": shown,
+        "words": decode is not None,
+    }
 
-        A policy that remembers earlier rounds has trees only where its own rounds start.
-        """
-        own = [{one.position: one for one in rounds(shown.policy, recorded)} for shown in self._policies]
-        places = sorted({position for found in own for position in found})
-        found: list[dict[str, object]] = []
-        for shown, starts in zip(self._policies, own, strict=True):
-            trees = {at: start.tree for at, start in starts.items()}
-            draft = draft_source(shown.policy.needs, recorded)
-            if _forgets(shown.policy, recorded):
-                further = [at for at in places if at not in trees]
-                trees |= {at: shown.policy.select(staged(shown.policy, draft(at), None), None) for at in further}
-            found.append(
-                {str(at): self._tree(trees[at], draft(at), recorded, at, at in starts) for at in sorted(trees)}
-            )
-        prompt = recorded.prompt
-        name = f"{prompt.dataset} {prompt.prompt_id}" + (f", turn {prompt.turn + 1}" if prompt.turn else "")
-        self._texts.append(
-            {
-                "name": name,
-                "sequence": recorded.index,
-                "start": [self._place(token) for token in prompt.token_ids[-tail:].tolist()],
-                "tokens": [self._place(token) for token in recorded.text.tolist()],
-                "rounds": found,
-            }
-        )
 
-    def values(self) -> Mapping[str, object]:
-        """Everything that was collected."""
-        return {
-            "policies": [policy.label for policy in self._policies],
-            "tokens": [self._text(token) for token in self._places],
-            "texts": self._texts,
-            "words": self._decode is not None,
-        }
+def _text_and_trees(
+    policies: Sequence[NamedPolicy], recorded: RecordedSequence, place: Callable[[int], int]
+) -> dict[str, object]:
+    """The trees of every policy on one text, wherever a round of any of them starts.
 
-    def _place(self, token: int) -> int:
-        return self._places.setdefault(token, len(self._places))
+    A policy that remembers earlier rounds has trees only where its own rounds start.
+    """
+    own = [{one.position: one for one in rounds(shown.policy, recorded)} for shown in policies]
+    roots = sorted({position for found in own for position in found})
+    found: list[dict[str, object]] = []
+    for shown, starts in zip(policies, own, strict=True):
+        trees = {at: start.tree for at, start in starts.items()}
+        draft = draft_source(shown.policy.needs, recorded)
+        if _forgets(shown.policy, recorded):
+            further = [at for at in roots if at not in trees]
+            trees |= {at: shown.policy.select(staged(shown.policy, draft(at), None), None) for at in further}
+        found.append({str(at): _tree(trees[at], draft(at), recorded, at, at in starts, place) for at in sorted(trees)})
+    prompt = recorded.prompt
+    return {
+        "name": f"{prompt.dataset} {prompt.prompt_id}" + (f", turn {prompt.turn + 1}" if prompt.turn else ""),
+        "sequence": recorded.index,
+        "start": [place(token) for token in prompt.token_ids[-_TAIL:].tolist()],
+        "tokens": [place(token) for token in recorded.text.tolist()],
+        "rounds": found,
+    }
 
-    def _text(self, token: int) -> str:
-        return str(token) if self._decode is None else self._decode([token])
 
-    def _tree(
-        self, tree: DraftTree, draft: Draft, recorded: RecordedSequence, position: int, starts: bool
-    ) -> list[object]:
-        path = tree.accepted_path(recorded.text[position + 1 :])
-        kept = drawn_nodes(tree, path)
-        renumbered = {node: index for index, node in enumerate(kept)}
-        parents = [renumbered[int(tree.parents[node])] if node else -1 for node in kept]
-        tokens = [self._place(int(tree.tokens[node])) for node in kept]
-        return [
-            parents,
-            tokens,
-            _probabilities(tree, draft, kept),
-            [round(100 * row) for row in drawing_rows(parents)],
-            [renumbered[node] for node in path],
-            int(starts),
-            tree.num_nodes - len(kept),
-        ]
+def _tree(
+    tree: DraftTree,
+    draft: Draft,
+    recorded: RecordedSequence,
+    position: int,
+    starts: bool,
+    place: Callable[[int], int],
+) -> list[object]:
+    path = tree.accepted_path(recorded.text[position + 1 :])
+    kept = drawn_nodes(tree, path)
+    renumbered = {node: index for index, node in enumerate(kept)}
+    parents = [renumbered[int(tree.parents[node])] if node else -1 for node in kept]
+    tokens = [place(int(tree.tokens[node])) for node in kept]
+    return [
+        parents,
+        tokens,
+        _probabilities(tree, draft, kept),
+        [round(100 * row) for row in drawing_rows(parents)],
+        [renumbered[node] for node in path],
+        int(starts),
+        tree.num_nodes - len(kept),
+    ]
 
 
 def _forgets(policy: AnyPolicy, recorded: RecordedSequence) -> bool:

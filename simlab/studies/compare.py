@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline_measure
 from simlab.analysis.compare.verdicts import (
+    comparison_cells,
     comparison_notes,
     comparison_table,
-    comparisons_html,
     verdict_sentence,
     verdicts_text,
 )
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.analysis.table.text import sentences_html, within_width
+from simlab.analysis.table.text import cells_html, sentences_html, within_width
 from simlab.errors import UsageError, named_or_listed
 from simlab.options import by_option, limit_option, option, policies_option, study
 from simlab.policies.parsing.parse import label_of, parse_policies
@@ -43,34 +43,6 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
-    """What was asked of one of the two sources.
-
-    Attributes:
-        source: a result file, a trace, or a table.
-        policies: as they were given; none: all of a result file, or `WITHOUT_CHOICE` of a trace.
-        kind: ``predicted`` or ``measured``; None: whichever there is.
-        prices: of a result file the cost id, of a trace a cost file; None: whichever there are.
-        draft: of a trace the draft set; None: the only one.
-        limit: of a trace, the first prompts only.
-    """
-
-    source: Source
-    policies: tuple[GivenPolicy, ...]
-    kind: str | None = None
-    prices: str | None = None
-    draft: str | None = None
-    limit: int | None = None
-
-    @property
-    def name(self) -> str:
-        """What the source is called in sentences."""
-        if isinstance(self.source, ReplayTable):
-            return f"replay of {self.source.trace.place}"
-        return self.source.place if isinstance(self.source, Trace) else str(self.source)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ComparedRows:
     """Result rows of one kind, at one machine's prices.
 
@@ -83,14 +55,6 @@ class ComparedRows:
     heading: str
     rows: Results
     labels: tuple[str, ...]
-
-    def of(self, label: str) -> Results:
-        """The rows of the policy of that label."""
-        return self.rows.filter(self.rows["policy"] == label)
-
-    def plain(self) -> Results:
-        """The rows of plain decoding."""
-        return self.rows.filter(self.rows["name"] == "ar")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,6 +89,11 @@ class ComparisonTable(StudyResult):
         """The comparisons that the verdict is about."""
         return [comparison for comparison in self.comparisons if comparison.measure == self.measure]
 
+    @property
+    def shown(self) -> Sequence[Comparison]:
+        """The comparisons of the table: of a single pair every measure, else those that the verdict is about."""
+        return self.of_measure if len(self.of_measure) > 1 else self.comparisons
+
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab compare --json`` prints."""
         return {
@@ -139,9 +108,8 @@ class ComparisonTable(StudyResult):
 
     def text(self) -> str:
         """The verdicts and the table as ``simlab compare`` prints them."""
-        of_measure = self.of_measure
-        rows = of_measure if len(of_measure) > 1 else self.comparisons
-        heading = [f"{letter}  {source.heading}" for letter, source in zip("AB", self.sources, strict=False)]
+        of_measure, rows = self.of_measure, self.shown
+        heading = self._headings()
         texts = [set(source.rows["text_id"]) for source in self.sources]
         if texts[0] != texts[-1]:
             heading.append("A and B have different texts on the same prompts.")
@@ -155,9 +123,13 @@ class ComparisonTable(StudyResult):
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        heading = "\n".join(f"{letter}  {source.heading}" for letter, source in zip("AB", self.sources, strict=False))
-        table = comparisons_html(self.comparisons, self.measure, self.by, self.correction)
-        return f"{sentences_html(heading)}\n{table}"
+        heading, table = sentences_html("\n".join(self._headings())), cells_html(comparison_cells(self.shown, self.by))
+        verdicts, notes = verdicts_text(self.of_measure, self.by), comparison_notes(self.shown, self.correction)
+        return f"{heading}\n<div>\n{sentences_html(verdicts)}\n{table}\n{sentences_html(notes)}\n</div>"
+
+    def _headings(self) -> list[str]:
+        """What each source is, in a line."""
+        return [f"{letter}  {source.heading}" for letter, source in zip("AB", self.sources, strict=False)]
 
 
 @dataclass(frozen=True)
@@ -207,23 +179,8 @@ def compare(options: CompareOptions) -> ComparisonTable:
         if len(values) > 2:
             raise UsageError(f"--{name} may be given twice, for A and for B; got {len(values)}")
     same = options.second is None and len(options.cost) < 2 and len(options.draft_set) < 2
-    policies = given_policies(options.policies)
-    rivals = policies if options.against is None else (options.against,)
-    sides = ((options.first, policies), (options.first if options.second is None else options.second, rivals))
-    rows_a, rows_b = (
-        _rows_of(
-            _Wanted(
-                source,
-                given,
-                options.kind,
-                _of_side(options.cost, side),
-                _of_side(options.draft_set, side),
-                options.limit,
-            )
-        )
-        for side, (source, given) in enumerate(sides)
-    )
-    pairs = _pairs(rows_a, rows_b, same, bool(policies), options.against is not None)
+    rows_a, rows_b = (_rows_of(options, side) for side in (0, 1))
+    pairs = _pairs(options, rows_a, rows_b, same)
     runs, places = _runs(rows_a, rows_b, pairs, same)
     shared, left_out = shared_runs(runs)
     comparisons = tuple(compare_runs(shared, places, options.by, options.correction))
@@ -240,84 +197,86 @@ def _of_side(values: Sequence[str], side: int) -> str | None:
     return values[min(side, len(values) - 1)] if values else None
 
 
-def _rows_of(wanted: _Wanted) -> ComparedRows:
-    """The rows of a result, or of a trace replayed under the policies."""
-    source = wanted.source
+def _rows_of(options: CompareOptions, side: int) -> ComparedRows:
+    """The rows of a result, or of a trace replayed under the policies; side 0 is the first source, 1 the second."""
+    source = options.first if side == 0 or options.second is None else options.second
+    typed = options.policies if side == 0 or options.against is None else (options.against,)
+    wanted, prices, draft = given_policies(typed), _of_side(options.cost, side), _of_side(options.draft_set, side)
     if isinstance(source, ReplayTable):
-        return _of_results(wanted, source.rows)
-    if not isinstance(source, Trace) and (file := results_of(source)).is_file():
-        return _of_results(wanted, read_results(file))
-    return _of_trace(wanted, source if isinstance(source, Trace) else open_trace(source))
+        name, rows = f"replay of {source.trace.place}", source.rows
+    elif not isinstance(source, Trace) and (file := results_of(source)).is_file():
+        name, rows = str(source), read_results(file)
+    else:
+        return _of_trace(options, source, wanted, prices, draft)
+    if draft is not None or options.limit is not None:
+        raise UsageError(f"--draft-set and --limit are for traces; {name} is a result file")
+    return _of_results(name, rows, wanted, options.kind, prices)
 
 
-def _of_results(wanted: _Wanted, everything: Results) -> ComparedRows:
-    if wanted.draft is not None or wanted.limit is not None:
-        raise UsageError(f"--draft-set and --limit are for traces; {wanted.name} is a result file")
+def _of_results(
+    name: str, everything: Results, wanted: Sequence[GivenPolicy], kind: str | None, prices: str | None
+) -> ComparedRows:
+    """The rows of a result that are of one kind and one latency profile."""
     if everything.is_empty():
-        raise UsageError(f"{wanted.name} holds no rows")
-    rows = everything if wanted.kind is None else everything.filter(everything["kind"] == wanted.kind)
+        raise UsageError(f"{name} holds no rows")
+    rows = everything if kind is None else everything.filter(everything["kind"] == kind)
     kinds = sorted(set(rows["kind"]))
     if len(kinds) != 1:
-        there = "both predicted and measured rows; choose with --kind" if kinds else f"no {wanted.kind} rows"
-        raise UsageError(f"{wanted.name} holds {there}")
-    if wanted.prices is not None:
-        rows = rows.filter(rows["cost_id"].eq_missing(wanted.prices))
+        there = "both predicted and measured rows; choose with --kind" if kinds else f"no {kind} rows"
+        raise UsageError(f"{name} holds {there}")
+    if prices is not None:
+        rows = rows.filter(rows["cost_id"].eq_missing(prices))
     ids = list(rows["cost_id"].unique(maintain_order=True))
     if len(ids) != 1:
         listed = ", ".join(str(one) for one in everything["cost_id"].unique(maintain_order=True))
-        raise UsageError(f"{wanted.name} holds rows of the latency profiles {listed}; choose one with --cost ID")
-    parts = [wanted.name, kinds[0], *([] if ids[0] is None else [f"latency profile {ids[0]}"])]
-    return ComparedRows(", ".join(parts), rows, _labels(rows, wanted))
+        raise UsageError(f"{name} holds rows of the latency profiles {listed}; choose one with --cost ID")
+    parts = [name, kinds[0], *([] if ids[0] is None else [f"latency profile {ids[0]}"])]
+    table = list(rows.select("policy", "name").unique(maintain_order=True).iter_rows())
+    labels = [label for label, _ in table]
+    asked = tuple(label_of(one) for one in wanted)
+    for label in asked:
+        if label not in labels:
+            listed = named_or_listed(label, labels, f"it has {', '.join(labels)}")
+            raise UsageError(f"{name} has no policy `{label}`{listed}")
+    usual = tuple(label for label, row in table if row not in _NO_POLICIES)
+    return ComparedRows(", ".join(parts), rows, asked or usual)
 
 
-def _of_trace(wanted: _Wanted, trace: Trace) -> ComparedRows:
-    if wanted.kind == "measured":
-        raise UsageError(f"{wanted.name} is no result file, and a replay measures nothing; leave out --kind")
-    draft = trace.draft_name(wanted.draft)
-    prices = prices_for_trace(None if wanted.prices is None else Path(wanted.prices), trace, draft, wanted.limit)
-    policies = parse_policies(wanted.policies or WITHOUT_CHOICE, TraceArtefacts(prices, trace, draft))
+def _of_trace(
+    options: CompareOptions,
+    source: str | Path | Trace,
+    wanted: Sequence[GivenPolicy],
+    cost: str | None,
+    draft_set: str | None,
+) -> ComparedRows:
+    trace = source if isinstance(source, Trace) else open_trace(source)
+    name = trace.place if isinstance(source, Trace) else str(source)
+    if options.kind == "measured":
+        raise UsageError(f"{name} is no result file, and a replay measures nothing; leave out --kind")
+    draft = trace.draft_name(draft_set)
+    prices = prices_for_trace(None if cost is None else Path(cost), trace, draft, options.limit)
+    policies = parse_policies(wanted or WITHOUT_CHOICE, TraceArtefacts(prices, trace, draft))
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
     plain = [
         policy for policy in parse_policies(["ar"]) if policy.policy_id not in {each.policy_id for each in policies}
     ]
     machine = PricedPolicies(prices, (*plain, *policies))
-    rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayRun(best_budgets=False))
-    heading = f"{wanted.name}, replayed, draft set {draft}"
-    return ComparedRows(
-        f"{heading}, latency profile {prices.heading}", rows, tuple(policy.label for policy in policies)
-    )
-
-
-def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
-    """Those that were asked for, or all but references and bounds."""
-    table = list(rows.select("policy", "name").unique(maintain_order=True).iter_rows())
-    there = [label for label, _ in table]
-    asked = tuple(label_of(one) for one in wanted.policies)
-    for label in asked:
-        if label not in there:
-            listed = f"it has {', '.join(there)}"
-            raise UsageError(f"{wanted.name} has no policy `{label}`{named_or_listed(label, there, listed)}")
-    return asked or tuple(label for label, name in table if name not in _NO_POLICIES)
+    rows = replay_trace(trace, draft, [machine], options.limit, ReplayRun(best_budgets=False))
+    heading = f"{name}, replayed, draft set {draft}, latency profile {prices.heading}"
+    return ComparedRows(heading, rows, tuple(policy.label for policy in policies))
 
 
 def _runs(
     first: ComparedRows, second: ComparedRows, pairs: Sequence[tuple[str, str]], same: bool
 ) -> tuple[list[PolicyRun], list[tuple[int, int]]]:
     """Each policy of each source once, and the pairs by their places in the list."""
+    names = [(one, other) if same else (f"{one} (A)", f"{other} (B)") for one, other in pairs]
     runs: dict[str, PolicyRun] = {}
-    for labels in pairs:
-        for letter, rows, label in zip("AB", (first, second), labels, strict=True):
-            name = _run_name(letter, label, same)
-            runs.setdefault(name, PolicyRun(name, rows.of(label), rows.plain()))
+    for labels, both in zip(pairs, names, strict=True):
+        for rows, label, name in zip((first.rows, second.rows), labels, both, strict=True):
+            runs.setdefault(name, PolicyRun(name, rows.filter(policy=label), rows.filter(name="ar")))
     order = list(runs)
-    places = [
-        (order.index(_run_name("A", one, same)), order.index(_run_name("B", other, same))) for one, other in pairs
-    ]
-    return list(runs.values()), places
-
-
-def _run_name(letter: str, label: str, same: bool) -> str:
-    return label if same else f"{label} ({letter})"
+    return list(runs.values()), [(order.index(one), order.index(other)) for one, other in names]
 
 
 def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
@@ -326,23 +285,15 @@ def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
     return f"Left out, not in all with the same turns and samples: {len(prompts)} of {name}: {listed}{more}."
 
 
-def _pairs(first: ComparedRows, second: ComparedRows, same: bool, chosen: bool, against: bool) -> list[tuple[str, str]]:
-    """Pair the policies of the first source with those of the second.
-
-    Args:
-        first: rows of a source.
-        second: another, or the same again.
-        same: whether it is the same.
-        chosen: whether policies were asked for.
-        against: whether all are held against the one policy of the second.
-    """
-    ours, theirs = first.labels, second.labels
+def _pairs(options: CompareOptions, first: ComparedRows, second: ComparedRows, same: bool) -> list[tuple[str, str]]:
+    """Pair the policies of the first source with those of the second, which may be the same again."""
+    ours, theirs, against = first.labels, second.labels, options.against is not None
     if against and len(theirs) != 1:
         raise UsageError(f"--against takes one policy; got {', '.join(theirs)}")
     if against:
         return [(our, theirs[0]) for our in ours if not (same and our == theirs[0] and len(ours) > 1)]
     if same:
-        if len(ours) < 2 or (len(ours) > 2 and not chosen):
+        if len(ours) < 2 or (len(ours) > 2 and not given_policies(options.policies)):
             raise UsageError(
                 f"{first.heading} has the policies {', '.join(ours)}; name those to compare: -p ONE -p OTHER, or "
                 "-p ONE --against OTHER"

@@ -165,21 +165,18 @@ def merge(options: MergeOptions) -> MergedResults | MergedTrace | MergedParts:
         raise UsageError("result files are merged into another; name it with --out FILE")
     if len(options.parts) < 2:
         raise UsageError("a merge takes two or more result files")
-    with writing_alone(Path(options.out)):
-        if Path(options.out).exists():
-            raise UsageError(f"{options.out} is there already; give another --out")
-        formats = {format_of(Path(path)) for path in options.parts}
+    parts, out = tuple(options.parts), Path(options.out)
+    with writing_alone(out):
+        if out.exists():
+            raise UsageError(f"{out} is there already; give another --out")
+        formats = {format_of(Path(path)) for path in parts}
         if SUMS in formats:
-            return MergedParts(
-                tuple(options.parts), Path(options.out), "sums", merge_sums(options.parts, Path(options.out)).height
-            )
+            return MergedParts(parts, out, "sums", merge_sums(parts, out).height)
         if ROUNDS in formats:
-            return MergedParts(
-                tuple(options.parts), Path(options.out), "rounds", merge_rounds(options.parts, Path(options.out))
-            )
-        merged, repeated, sequences = _merged(options.parts)
-        write_results(Path(options.out), merged, sequences)
-    return MergedResults(tuple(options.parts), Path(options.out), merged, repeated, find_missing_rows(merged))
+            return MergedParts(parts, out, "rounds", merge_rounds(parts, out))
+        merged, repeated, sequences = _merged(parts)
+        write_results(out, merged, sequences)
+    return MergedResults(parts, out, merged, repeated, find_missing_rows(merged))
 
 
 def _merged_trace(

@@ -1,12 +1,13 @@
 """``simlab confirm --batch N``: texts that are served N at a time, group by group, predicted and run alike."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
-from simlab.analysis.confirm.table import machine_speed
+from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import check_batch, check_runs_together
@@ -30,7 +31,8 @@ class BatchFacts:
         batch: texts at a time.
         groups: that were served whole.
         group_runs: the same, each repeat counted.
-        machine: tokens per second of all texts together, by the label of the policy.
+        machine: tokens per second of all texts together, filler requests among them, by the label of the policy;
+            intervals are over groups.
     """
 
     batch: int
@@ -94,13 +96,14 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
         return None
     finished = list(finished_groups(log))
     places = {number: index for index, number in enumerate(sorted({group.group for group in finished}))}
+    labels = {policy.policy_id: policy.label for policy in setup.policies}
+    sums = {label: np.zeros((2, len(places))) for label in labels.values()}
+    for group in finished:
+        for run in group.machine:
+            sums[labels[run.policy_id]][:, places[group.group]] += run.committed, run.total_s
     speeds = {}
-    for policy in setup.policies:
-        tokens, seconds = np.zeros(len(places), np.int64), np.zeros(len(places))
-        for group in finished:
-            for run in group.machine:
-                if run.policy_id == policy.policy_id:
-                    tokens[places[group.group]] += run.committed
-                    seconds[places[group.group]] += run.total_s
-        speeds[policy.label] = machine_speed(tokens, seconds)
+    for label, (tokens, seconds) in sums.items():
+        total_s = float(seconds.sum())
+        pooled = float(tokens.sum()) / total_s if total_s else math.nan
+        speeds[label] = Estimate(pooled, ratio_interval(tokens, seconds))
     return BatchFacts(setup.options.batch, len(places), len(finished), speeds)

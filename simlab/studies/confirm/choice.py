@@ -6,7 +6,6 @@ from pathlib import Path
 
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.replay.batch import policy_id_at
 from simlab.traces.artefacts.optimum import Optimum, PromptSource, Scalar
 from simlab.traces.format.frames import SequenceRecord
 
@@ -34,10 +33,6 @@ class PriorChoice:
     optimum: Optimum
     policy_id: str | None
     in_sample: tuple[str, ...]
-
-    def id_at(self, batch: int) -> str | None:
-        """The id of the best policy where so many texts run at a time."""
-        return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
 
     def lines(self, prices: Prices, batch: int) -> list[tuple[str, str]]:
         """Lines of the heading, each with its name: what was chosen where, and what was predicted of it.
@@ -136,10 +131,5 @@ def _prompts_text(source: PromptSource) -> str:
 
 
 def _prompts_json(source: PromptSource) -> dict[str, object]:
-    """The prompts that something was read from, for scripts."""
-    return {
-        "text_id": source.text_id,
-        "draft_id": source.draft_id,
-        "prompts": source.prompts,
-        "datasets": list(source.datasets),
-    }
+    """The prompts that something was read from, for scripts, without their names."""
+    return {name: value for name, value in source.to_json().items() if name != "names"}

@@ -104,6 +104,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     check_names_no_code(chosen_policies, [one for one in asked_for if isinstance(one, str)], str(options.choice))
     typed = [*chosen_policies, *asked_for] or list(WITHOUT_CHOICE)
     cost = path_or_none(options.cost)
+    has_stop_rule = options.until_interval is not None or options.time_limit is not None
     with as_usage_error():
         run = ConfirmOptions(
             out=Path(options.out),
@@ -115,7 +116,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
             audit_device=options.audit_device,
             threads=options.threads,
             limit=options.limit,
-            repeats=_repeats(options.repeats, options.until_interval, options.time_limit),
+            repeats=value_or(options.repeats, MOST_REPEATS if has_stop_rule else 1),
             batch=value_or(options.batch, 1),
             until_interval=options.until_interval,
             time_limit_s=_time_limit_s(options.time_limit),
@@ -196,12 +197,6 @@ def _check_no_channels(policies: Sequence[NamedPolicy]) -> None:
                 "with `simlab record --prompts FILE --out DIR`, add it with `simlab record --trace DIR --add-channel "
                 f"{need.name}=CHECKPOINT`, and confirm with --trace DIR"
             )
-
-
-def _repeats(repeats: int | None, until_interval: float | None, time_limit: float | None) -> int:
-    """How often each text is decoded, at most."""
-    has_stop_rule = until_interval is not None or time_limit is not None
-    return value_or(repeats, MOST_REPEATS if has_stop_rule else 1)
 
 
 def _time_limit_s(minutes: float | None) -> float | None:

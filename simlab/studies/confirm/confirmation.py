@@ -182,7 +182,9 @@ class Confirmation(StudyResult):
             parts.append(confirm_table(self.policies))
         else:
             parts.append(confirm_blocks(self.slices, self.policies, self.context.by))
-        parts += [same_texts_sentence(self.policies), self._machine_table()]
+        served = self.ran.batch
+        parts += [same_texts_sentence(self.policies)]
+        parts += [] if served is None else [machine_table(served.machine, served.batch)]
         parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
         parts += [] if self.stale is None else [self.stale.text()]
         parts += [] if self.differences is None else [differences_text(self.differences)]
@@ -241,24 +243,14 @@ class Confirmation(StudyResult):
             for policy in self.policies
         ]
 
-    def _machine_table(self) -> str:
-        """The speed at which all texts together were written; empty where each ran alone."""
-        served = self.ran.batch
-        return "" if served is None else machine_table(served.machine, served.batch)
-
     def _notes(self) -> str:
         """What to know of the numbers, below the tables."""
         served = self.ran.batch
         num_groups = None if served is None else served.groups
+        speedup = _OVER_FIXED if self.ran.machine["fixed_rows"] else SPEEDUP if served is None else _OVER_BATCH
         notes = [] if served is None else [served.note()]
-        notes += [confirm_notes(self.policies, self.prices.why_none, self._speedup_note(), num_groups)]
+        notes += [confirm_notes(self.policies, self.prices.why_none, speedup, num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
         notes += [within_width(self.context.unpriced)] if self.context.unpriced else []
         notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
         return "\n".join(notes)
-
-    def _speedup_note(self) -> str:
-        """What a speedup is over, in a sentence."""
-        if self.ran.machine["fixed_rows"]:
-            return _OVER_FIXED
-        return SPEEDUP if self.ran.batch is None else _OVER_BATCH

@@ -20,7 +20,6 @@ from simlab.analysis.confirm.table import (
     widest_half_width,
     with_prompts,
 )
-from simlab.arrays import Longs
 from simlab.cost import GRID_STAGES, STAGES, is_plain
 from simlab.errors import CostError, TimeUpError, TraceError, UsageError
 from simlab.ids import VERSION
@@ -28,20 +27,20 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
 from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, verdicts
 from simlab.real_runner.confirm.confirm import finished, measure
-from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedRun, FinishedSequence, check_out
+from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup, machine_difference
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, whole
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
-from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_groups
+from simlab.studies.confirm.batch import batch_facts, predicted_groups
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import first_prompts
-from simlab.studies.replay.batch import policies_at
+from simlab.studies.replay.batch import policies_at, policy_id_at
 from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading
@@ -50,7 +49,7 @@ from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cos
 from simlab.traces.format.documents import JsonFields, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
-from simlab.traces.results.files import SequenceCounts, write_results
+from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results, joined_results, results_frame
 
 # A latency profile against the rounds of a run, and the same profile corrected by them.
@@ -122,22 +121,16 @@ def _timed(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], policy_id
     """The rounds of a policy, a number for each text and repeat."""
     lengths = {record.index: len(record.prompt.token_ids) for record in setup.records}
     parts = [
-        _of_run(number, lengths[sequence.index], run)
+        (np.full(len(run.rounds), number), np.full(len(run.rounds), lengths[sequence.index]), run.rounds)
         for number, sequence in enumerate(sequences)
         for run in sequence.runs
         if run.policy_id == policy_id
     ]
-    table = np.concatenate(parts) if parts else np.zeros((0, 3 + len(STAGES)), np.int64)
-    seconds = np.asarray(table[:, 3:] * _MICROSECOND, np.float64)
-    return TimedRounds(table[:, 0], table[:, 1], table[:, 2], seconds)
-
-
-def _of_run(number: int, prompt_length: int, run: FinishedRun) -> Longs:
-    """Text, context, drafted tokens and microseconds of each stage, int64 ``[R, 8]``."""
-    names = ("drafted", *(f"{stage}_us" for stage in STAGES))
-    columns = [run.rounds[:, ROUND_COLUMNS.index(name)] for name in names]
-    contexts = run.rounds[:, ROUND_COLUMNS.index("position")] + prompt_length
-    return np.stack([np.full(len(run.rounds), number, np.int64), contexts, *columns], axis=1)
+    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, len(ROUND_COLUMNS)), np.int64)
+    texts, prompts, rounds = (np.concatenate(column) for column in zip(nothing, *parts, strict=True))
+    columns = dict(zip(ROUND_COLUMNS, rounds.T, strict=True))
+    seconds = np.stack([_MICROSECOND * columns[f"{stage}_us"] for stage in STAGES], axis=1)
+    return TimedRounds(texts, prompts + columns["position"], columns["drafted"], seconds)
 
 
 # What a confirmation measured, as result rows and as facts about each policy.
@@ -146,11 +139,13 @@ def _of_run(number: int, prompt_length: int, run: FinishedRun) -> Longs:
 def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> list[dict[str, object]]:
     """Make a result row for each text that was decoded; a repeat is a further row of the same sequence."""
     records = {record.index: record for record in setup.records}
+    policies = {policy.policy_id: policy for policy in setup.policies}
     rows: list[dict[str, object]] = []
     for sequence in sequences:
         own = columns_of_text(records[sequence.index].recorded())
         shared = {**columns_of_trace(setup.trace, setup.draft), **own, "cost_id": None}
-        for policy, run in _named(setup, sequence):
+        for run in sequence.runs:
+            policy = policies[run.policy_id]
             rows.append(
                 {
                     **shared,
@@ -200,18 +195,13 @@ def judged_by_policy(
 def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> Iterator[dict[str, object]]:
     """List where the texts, rounds and rows of the run are not those of the trace, as flat values."""
     prompts = {record.index: record.prompt for record in setup.records}
+    labels = {policy.policy_id: policy.label for policy in setup.policies}
     for sequence in sequences:
         prompt = prompts[sequence.index]
-        for policy, run in _named(setup, sequence):
-            place = {"policy": policy.label, "sequence": sequence.index, "repeat": sequence.repeat}
+        for run in sequence.runs:
+            place = {"policy": labels[run.policy_id], "sequence": sequence.index, "repeat": sequence.repeat}
             place |= {"prompt_id": prompt.prompt_id, "turn": prompt.turn}
             yield from ({**place, **difference} for difference in run.differences)
-
-
-def _named(setup: ConfirmSetup, sequence: "FinishedSequence") -> Iterator[tuple[NamedPolicy, FinishedRun]]:
-    """Pair each run of a sequence with its policy."""
-    policies = {policy.policy_id: policy for policy in setup.policies}
-    return ((policies[run.policy_id], run) for run in sequence.runs)
 
 
 # At which prices a confirmation predicts: those of exactly what is run, or none.
@@ -241,11 +231,8 @@ def prices_for(path: Path | None, setup: ConfirmSetup) -> Prices:
         if path is not None:
             check_models(path, read_cost_file(path), setup.trace, setup.draft)
         return no_prices(_OTHER_PASSES)
-    return _shipped_prices(setup) if path is None else _prices_of_file(path, setup)
-
-
-def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
-    """The prices of a file that was asked for, if it was measured with just what is run."""
+    if path is None:
+        return _shipped_prices(setup)
     _check_same(path, setup.price_difference(read_cost_file(path)), setup.options)
     return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
 
@@ -275,7 +262,11 @@ def _shipped_prices(setup: ConfirmSetup) -> Prices:
         return no_prices(f"Nothing is predicted: {error}")
     most = largest_budget(setup.policies, setup.draft_set.depth)
     if prices.cost is not None and most > prices.cost.most_drafted:
-        return no_prices(_too_small(most, prices.cost.most_drafted))
+        return no_prices(
+            f"Nothing is predicted: a policy may draft {most:,} tokens, and the packaged latency profile reaches "
+            f"{prices.cost.most_drafted:,}; measure more with `simlab profile --node-counts ...`, and give the file "
+            "with --cost."
+        )
     return prices
 
 
@@ -283,14 +274,6 @@ def _profile_options(options: ConfirmOptions) -> str:
     """What `simlab profile` of just this run is to be given, where that is not what it has anyway."""
     batch = "" if options.batch == 1 else f" --batch {options.batch}"
     return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
-
-
-def _too_small(most: int, priced: int) -> str:
-    """Why shipped prices do not do: policies may draft more than was priced."""
-    return (
-        f"Nothing is predicted: a policy may draft {most:,} tokens, and the packaged latency profile reaches "
-        f"{priced:,}; measure more with `simlab profile --node-counts ...`, and give the file with --cost."
-    )
 
 
 _TOO_FEW = (
@@ -351,21 +334,40 @@ def run_confirmation(
             raise TimeUpError(_TOO_SHORT.format(minutes=(options.time_limit_s or 0.0) / 60, out=options.out))
         audit(setup, log)
     sequences = whole(setup.units, finished(log))
-    ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))
+    ran = run_facts(setup, sequences, rule, log)
     predicted = predicted.filter(predicted["sequence"].is_in([sequence.index for sequence in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
-    first_lines = f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}"
-    confirmation = _summary(setup, prices, first_lines, ran, results, judged, context)
-    if setup.is_reference:
-        confirmation = replace(confirmation, differences=tuple(differences_of(setup, sequences)))
-    stale = staleness_of(setup, sequences, prices)
-    confirmation = replace(confirmation, stale=stale)
-    _write(options.out, results, setup.trace.sequence_counts, confirmation)
+    found = _confirmed_policies(setup, results, judged)
+    chosen_id = None if context.chosen is None else context.chosen.policy_id
+    if chosen_id is not None and options.batch != 1:
+        chosen_id = policy_id_at(chosen_id, options.batch)
+    units = _by_unit(setup, results)
+    confirmation = Confirmation(
+        simlab_version=VERSION,
+        text_id=trace.text_id,
+        draft_ids={setup.draft: trace.draft_ids[setup.draft]},
+        prices=prices,
+        heading=f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}",
+        ran=ran,
+        policies=tuple(found),
+        won=compare_winner(found, units, chosen_id),
+        errors=tuple(prediction_errors(units)),
+        order=rank_agreement(
+            measured_runs(found, units), {one.policy: one.predicted.speed.tokens_per_s for one in found}
+        ),
+        differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
+        context=replace(context, unpriced=PricedPolicies(prices, setup.policies).unpriced_note()),
+        slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
+        stale=staleness_of(setup, sequences, prices),
+    )
+    write_results(options.out / RESULTS, results, trace.sequence_counts)
+    text = json.dumps(with_digest(confirmation.to_json()), indent=1, allow_nan=False) + "\n"
+    write_beside(options.out / SUMMARY, lambda file: file.write(text.encode()))
     if reprice is not None and measured_prices is not None:
-        if stale is None:
+        if confirmation.stale is None:
             raise CostError(_TOO_FEW.format(reprice=reprice))
-        write_cost_file(reprice, repriced(measured_prices, stale))
+        write_cost_file(reprice, repriced(measured_prices, confirmation.stale))
     return confirmation
 
 
@@ -389,37 +391,6 @@ def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:
     return predicted_groups(setup.trace, setup.draft, priced, setup.groups, batch)
 
 
-def _summary(
-    setup: ConfirmSetup,
-    prices: Prices,
-    first_lines: str,
-    ran: RunFacts,
-    results: Results,
-    judged: Mapping[str, TextFindings],
-    context: SummaryContext,
-) -> Confirmation:
-    """Everything that result rows and verdicts say."""
-    policies = _confirmed_policies(setup, results, judged)
-    predicted = {policy.policy: policy.predicted.speed.tokens_per_s for policy in policies}
-    chosen_id = None if context.chosen is None else context.chosen.id_at(setup.options.batch)
-    units = _by_unit(setup, results)
-    return Confirmation(
-        simlab_version=VERSION,
-        text_id=setup.trace.text_id,
-        draft_ids={setup.draft: setup.trace.draft_ids[setup.draft]},
-        prices=prices,
-        heading=first_lines,
-        ran=ran,
-        policies=tuple(policies),
-        won=compare_winner(policies, units, chosen_id),
-        errors=tuple(prediction_errors(units)),
-        order=rank_agreement(measured_runs(policies, units), predicted),
-        differences=None,
-        context=replace(context, unpriced=PricedPolicies(prices, setup.policies).unpriced_note()),
-        slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
-    )
-
-
 def _confirmed_policies(
     setup: ConfirmSetup, results: Results, judged: Mapping[str, TextFindings], by: str | None = None
 ) -> list[ConfirmedPolicy]:
@@ -433,10 +404,9 @@ def _by_unit(setup: ConfirmSetup, results: Results, by: str | None = None) -> Re
     return results if setup.options.batch == 1 else by_group(results, setup.units, by)
 
 
-def run_facts(
-    setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: StopRule, batch: BatchFacts | None = None
-) -> RunFacts:
+def run_facts(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: StopRule, log: ConfirmLog) -> RunFacts:
     """Tell what was run, how far it came, and why it ended."""
+    batch = batch_facts(setup, log)
     ending, options = StopMonitor(setup, rule, sequences), setup.options
     key = JsonFields(setup.key(), "the key of the run")
     is_all = len(sequences) == len(setup.records) * options.repeats
@@ -462,6 +432,7 @@ def run_facts(
         until_interval=options.until_interval,
         time_limit_s=options.time_limit_s,
         batch=batch,
+        bound=bound_of(log),
     )
 
 
@@ -481,10 +452,3 @@ def _run_lines(setup: ConfirmSetup, ran: RunFacts, prices: Prices, chosen: Prior
     lines = [("run", line), ("bound", bound), ("ended", ran.text())]
     lines += [] if chosen is None else chosen.lines(prices, options.batch)
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
-
-
-def _write(out: Path, rows: Results, sequences: SequenceCounts, confirmation: Confirmation) -> None:
-    """Write the result rows and the summary beside the log."""
-    write_results(out / RESULTS, rows, sequences)
-    text = json.dumps(with_digest(confirmation.to_json()), indent=1, allow_nan=False) + "\n"
-    write_beside(out / SUMMARY, lambda file: file.write(text.encode()))

@@ -131,6 +131,7 @@ _NUMBERS = ("drafted tokens", "drafted tokens, or units of a channel")
 
 def cost_json(place: Path, file: CostFile) -> dict[str, object]:
     """Settings and keys of a cost file, and the price of each cell in seconds; null where that was not timed."""
+    flat = _flatness(file)
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
     prices = [
         {
@@ -148,7 +149,7 @@ def cost_json(place: Path, file: CostFile) -> dict[str, object]:
         "verify_key": file.verify_key(),
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
-        "flatness": _flatness_json(file),
+        "flatness": None if flat is None else {**asdict(flat), "looks_launch_bound": flat.looks_launch_bound},
         "known": known_speeds(file).row() if file.is_complete else None,
         "settings": settings,
         "prices": prices,
@@ -158,10 +159,11 @@ def cost_json(place: Path, file: CostFile) -> dict[str, object]:
 def cost_text(place: Path, file: CostFile) -> str:
     """Settings and keys of a cost file, and the prices of each stage by drafted tokens and context."""
     missing, flatness = len(file.missing()), _flatness(file)
+    machine = file.device if file.is_imported else f"{file.device}, {file.threads_text}, {file.system}"
     lines = [
         f"cost file {place}",
         f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
-        f"machine    {_machine(file)}",
+        f"machine    {machine}",
         f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
         f"drafter    {model_name(file.drafter)}, block {file.block_size}",
         f"sampling   temperature {file.temperature:g}, top-p {file.top_p:g}, top-k {file.top_k}",
@@ -202,22 +204,9 @@ def _made(channel: CostChannel) -> str:
     return f"{channel.kind} of {model_name(channel.producer)}, {settings}; {channel.counted} {units}"
 
 
-def _machine(file: CostFile) -> str:
-    """The device, and what else is known of it."""
-    if file.is_imported:
-        return file.device
-    return f"{file.device}, {file.threads_text}, {file.system}"
-
-
 def _flatness(file: CostFile) -> Flatness | None:
-    """None of a file that is not finished."""
+    """How flat the target's passes are, and whether they look launch-bound; None of a file that is not finished."""
     return flatness(cost_table_of(file), file.device) if file.is_complete else None
-
-
-def _flatness_json(file: CostFile) -> dict[str, object] | None:
-    """How flat the target's passes are, and whether they look launch-bound; null: the prices end too early to tell."""
-    found = _flatness(file)
-    return None if found is None else {**asdict(found), "looks_launch_bound": found.looks_launch_bound}
 
 
 def _rows(file: CostFile) -> list[list[str]]:

@@ -15,9 +15,8 @@ from simlab.arrays import Ints
 from simlab.errors import ModelError, UsageError, named_or_listed
 from simlab.options import option, progress_option, study
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, stored_tensors
-from simlab.real_runner.checkpoints.weights import StoredTensor
 from simlab.real_runner.networks.known import read_fields
-from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
+from simlab.real_runner.networks.parts import explain_checkpoint
 from simlab.real_runner.targets.hub_files import ADAPTER_CONFIG, CONFIG, at_revision, fetch, fetch_model, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import decoder_of
@@ -44,11 +43,6 @@ from simlab.untrusted.visible import ShownText
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")
 _NO_CONFIG = "there is no config.json beside it"
-
-
-def looks_like_checkpoint(place: Path) -> bool:
-    """Whether a path is a safetensors file, or a folder with the configuration of a model or an adapter."""
-    return (place.is_file() and place.suffix == ".safetensors") or (place.is_dir() and config_file(place).is_file())
 
 
 def fetched_checkpoint(name: str) -> Path | None:
@@ -79,71 +73,43 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_model("drafter", at_revision(name, first.revision)).folder
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What lies at a place.
-
-    Attributes:
-        place: a folder, or a file with weights.
-        summary: what the drafter is; None where no ``config.json`` lies there.
-        tensors: file after file, each in the order of its bytes.
-    """
-
-    place: Path
-    summary: CheckpointSummary | None
-    tensors: Sequence[StoredTensor]
-
-    def to_json(self) -> dict[str, object]:
-        """All of it, for scripts."""
-        found = self.summary
-        about: dict[str, object] = {"format": None, "will_run": False, "problem": _NO_CONFIG, "config": None}
-        if found is not None:
-            config = None if found.config is None else asdict(found.config)
-            about = {"format": found.format, "will_run": found.problem is None, "problem": found.problem}
-            about["config"] = config
-        tensors = [
-            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "num_bytes": tensor.num_bytes}
-            for tensor in self.tensors
-        ]
-        return {"kind": "checkpoint", "path": str(self.place), **about, "tensors": tensors}
-
-    def text(self) -> str:
-        """All of it, for people."""
-        found, tensors = self.summary, self.tensors
-        num_parameters = sum(math.prod(tensor.shape) for tensor in tensors)
-        num_bytes = sum(tensor.num_bytes for tensor in tensors)
-        lines = [
-            f"checkpoint {self.place}",
-            f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
-            "",
-        ]
-        if found is None:
-            lines += [f"will run   no: {_NO_CONFIG}", ""]
-        else:
-            lines += [f"{heading.ljust(10)} {text}" for heading, text in found.lines] + [""]
-            settings = {} if found.config is None else asdict(found.config)
-            width = max(map(len, settings), default=0)
-            lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
-            lines += [""] if settings else []
-        width = max((len(tensor.name) for tensor in tensors), default=0)
-        lines += [
-            f"{tensor.name.ljust(width)}  {tensor.dtype.ljust(5)} {_shape(tensor.shape)}  {tensor.num_bytes:,}"
-            for tensor in tensors
-        ]
-        return "\n".join(lines)
-
-
-def read_checkpoint(place: Path) -> Checkpoint:
-    """What the drafter is, if a ``config.json`` lies there, and its tensors.
-
-    Raises:
-        ModelError: the files are damaged, or are not those of a drafter.
-    """
+def _checkpoint(place: Path) -> tuple[dict[str, object], str]:
+    """What the drafter is, if a ``config.json`` lies there, and its tensors, file after file in the order of bytes."""
     config = config_file(place)
-    fields = read_fields(config) if config.exists() else None
-    tensors = stored_tensors(place)
-    summary = None if fields is None else explain_checkpoint(fields, tensors, place)
-    return Checkpoint(place, summary, tuple(tensors.values()))
+    fields, tensors = read_fields(config) if config.exists() else None, stored_tensors(place)
+    found = None if fields is None else explain_checkpoint(fields, tensors, place)
+    settings = {} if found is None or found.config is None else asdict(found.config)
+    problem = _NO_CONFIG if found is None else found.problem
+    num_parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    num_bytes = sum(tensor.num_bytes for tensor in tensors.values())
+    lines = [
+        f"checkpoint {place}",
+        f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
+        "",
+    ]
+    about = [("will run", f"no: {problem}")] if found is None else found.lines
+    lines += [f"{heading.ljust(10)} {text}" for heading, text in about] + [""]
+    width = max(map(len, settings), default=0)
+    lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
+    lines += [""] if settings else []
+    width = max((len(tensor.name) for tensor in tensors.values()), default=0)
+    lines += [
+        f"{tensor.name.ljust(width)}  {tensor.dtype.ljust(5)} {_shape(tensor.shape)}  {tensor.num_bytes:,}"
+        for tensor in tensors.values()
+    ]
+    value: dict[str, object] = {
+        "kind": "checkpoint",
+        "path": str(place),
+        "format": None if found is None else found.format,
+        "will_run": problem is None,
+        "problem": problem,
+        "config": settings or None,
+        "tensors": [
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "num_bytes": tensor.num_bytes}
+            for tensor in tensors.values()
+        ],
+    }
+    return value, "\n".join(lines)
 
 
 def _shown(value: object) -> str:
@@ -239,10 +205,11 @@ def inspect(options: InspectOptions) -> Inspection:
     if path in PACKAGED_TRACES and not place.exists():
         place = packaged_trace(path)
         path = str(place)
-    if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
+    is_weights = place.is_file() and place.suffix == ".safetensors"
+    if is_weights or (place.is_dir() and config_file(place).is_file()):
+        return Inspection(*_checkpoint(place))
+    if "://" in path or place.is_dir():
         return Inspection(*_trace(path, options.progress))
-    if looks_like_checkpoint(place):
-        return _checkpoint(place)
     if place.exists():
         return Inspection(*_file(place, format_of(place)))
     packaged = packaged_checkpoints()
@@ -250,18 +217,13 @@ def inspect(options: InspectOptions) -> Inspection:
     if fetched is None:
         names = [*packaged_files(), *PACKAGED_TRACES, *packaged]
         raise UsageError(f"there is nothing at {path}{named_or_listed(path, names, f'expected {KINDS}')}")
-    return _checkpoint(fetched)
+    return Inspection(*_checkpoint(fetched))
 
 
 def _found(path: str) -> Path:
     """What is named; of the folder of a confirmation its summary."""
     place = find_file(path)
     return place / SUMMARY if is_confirmation(place) else place
-
-
-def _checkpoint(place: Path) -> Inspection:
-    found = read_checkpoint(place)
-    return Inspection(found.to_json(), found.text())
 
 
 def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:

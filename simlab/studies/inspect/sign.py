@@ -1,7 +1,6 @@
 """Signing a file that was edited by hand: simlab checks what it can, and writes the digest of what it says."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,11 +11,14 @@ from simlab.traces.artefacts.kinds import format_of, looks_like_results
 from simlab.traces.format.documents import Json, in_lines, json_fields, with_digest
 from simlab.traces.format.files import MANIFEST, local_folder, write_beside
 from simlab.traces.format.tables import read_columns, table_facts
-from simlab.traces.results.files import FORMAT, noted_part, read_results, write_results
+from simlab.traces.results.files import FORMAT, noted_part, write_results
 from simlab.traces.results.rows import ADDED, results_schema
 from simlab.untrusted.json_text import file_bytes
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
+
+_LISTS = {cost.FORMAT: "samples", table.FORMAT: "values", optimum.FORMAT: "", confirmation.FORMAT: ""}
+"""The formats of JSON, each with the list in which every entry has a line of its own; empty: there is none."""
 
 _VOUCHED = (
     "Signed. Every value can stand where it stands, and the file has the digest of them all: later changes are found.\n"
@@ -38,19 +40,18 @@ def sign(path: str, progress: bool | None = None) -> Inspection:
         inspection = _signed_trace(place, path, progress)
     else:
         kind = format_of(place)
-        write = _WRITERS.get(kind or "")
-        if write is None and not (kind is None and looks_like_results(place)):
+        if kind not in (*_LISTS, FORMAT) and not (kind is None and looks_like_results(place)):
             raise UsageError(f"{path} is of no kind that can be signed; expected {SIGNABLE}")
-        inspection = _signed_file(place, path, write or _write_results)
+        inspection = _signed_file(place, path, kind)
     lines = f"{inspection.lines}\n\n{_VOUCHED}" if inspection.lines else _VOUCHED
     return Inspection({**inspection.value, "path": path, "signed": True}, lines)
 
 
-def _signed_file(place: Path, path: str, write: Callable[[Path, Path], None]) -> Inspection:
+def _signed_file(place: Path, path: str, kind: str | None) -> Inspection:
     with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
         copy = Path(beside) / place.name
         try:
-            write(place, copy)
+            _write(place, copy, kind)
             inspection = _checked(copy)
         except SimlabError as error:
             raise type(error)(str(error).replace(str(copy), path)) from error
@@ -64,8 +65,6 @@ def _checked(copy: Path) -> Inspection:
     if format_of(copy) == confirmation.FORMAT:
         found = confirmation.read_confirmation(copy)
         return Inspection({"kind": "confirmation"}, f"{found.heading}\n\n{found.verdict}")
-    if looks_like_results(copy):
-        read_results(copy)
     return inspect(str(copy))
 
 
@@ -95,31 +94,15 @@ def _values(path: Path) -> Json:
         raise UsageError(f"{path} is not JSON of simlab ({error}), so there is nothing to sign") from error
 
 
-def _write_lines(rows: str) -> Callable[[Path, Path], None]:
-    """A writer of a JSON file in which one list has a line for each entry."""
-    return lambda source, path: _write(path, in_lines(with_digest(_values(source)), rows))
-
-
-def _write_indented(source: Path, path: Path) -> None:
-    _write(path, json.dumps(with_digest(_values(source)), indent=1, ensure_ascii=False) + "\n")
-
-
-def _write_results(source: Path, path: Path) -> None:
+def _write(source: Path, path: Path, kind: str | None) -> None:
+    """Write what a file says with its digest, as simlab writes files of its kind."""
+    if kind in _LISTS:
+        value, rows = with_digest(_values(source)), _LISTS[kind]
+        text = in_lines(value, rows) if rows else json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+        path.write_text(text, encoding="utf-8")
+        return
     facts = table_facts(source)
     known = facts.inner("sequences") if "sequences" in facts.values else None
     sequences = {} if known is None else {text_id: known.integer(text_id) for text_id in known.values}
-    rows, _ = read_columns(source, results_schema(), ADDED)
-    write_results(path, rows, sequences, noted_part(facts))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-_WRITERS: dict[str, Callable[[Path, Path], None]] = {
-    cost.FORMAT: _write_lines("samples"),
-    table.FORMAT: _write_lines("values"),
-    optimum.FORMAT: _write_indented,
-    confirmation.FORMAT: _write_indented,
-    FORMAT: _write_results,
-}
+    rows_of_results, _ = read_columns(source, results_schema(), ADDED)
+    write_results(path, rows_of_results, sequences, noted_part(facts))

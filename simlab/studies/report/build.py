@@ -1,17 +1,17 @@
 """The page of a report: its sections, each from what is at hand."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.page import Chart, FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, Part, Section, TrustLabel, report_page
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
-from simlab.analysis.report.trees import TreeCollector
+from simlab.analysis.report.trees import explorer_trees
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
@@ -52,10 +52,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "fetch the target once)."
         )
     channels = channels_read(policy.policy for policy in named)
-    trees = TreeCollector(named, decode)
-    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
-        trees.add(recorded)
-    return TreeExplorer(trees.values())
+    return explorer_trees(named, decode, inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels))
 
 
 def _spread(inputs: ReportInputs, number: int) -> list[int]:
@@ -74,36 +71,36 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
 # How far the numbers of a report can be trusted, in four labels; and where they come from.
 
 
-def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
+def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> dict[str, TrustLabel]:
     """Text, rows, prices, and prompts."""
-    return [_text_label(inputs), _rows_label(inputs), _prices_label(inputs), _choice_label(inputs, choice)]
+    return {
+        "The text": _text_label(inputs),
+        "The trace": _rows_label(inputs),
+        "Latency profile": _prices_label(inputs),
+        "Chosen on / reported on": _choice_label(inputs, choice),
+    }
 
 
 def _text_label(inputs: ReportInputs) -> TrustLabel:
-    name = "The text"
     if not inputs.judged:
-        return TrustLabel(
-            name, "not run here", "Replayed only. `simlab confirm` runs the policies and audits every text."
-        )
+        return TrustLabel("not run here", "Replayed only. `simlab confirm` runs the policies and audits every text.")
     failed = [label for label, verdict in inputs.judged if verdict.startswith("FAILED")]
     if failed:
-        return TrustLabel(name, "FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
+        return TrustLabel("FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
     if {verdict for _, verdict in inputs.judged} == {"exact"}:
         return TrustLabel(
-            name,
             "lossless: exact",
             "Every text that ran equals that of autoregressive decoding, token for token.",
             "good",
         )
     ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged)
     detail = f"A float32 audit would choose otherwise at close calls only, all within its bound: {ties}."
-    return TrustLabel(name, "lossless up to ties", detail, "good")
+    return TrustLabel("lossless up to ties", detail, "good")
 
 
 def _rows_label(inputs: ReportInputs) -> TrustLabel:
-    name = "The trace"
     if inputs.trace is None:
-        return TrustLabel(name, f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
+        return TrustLabel(f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
     manifest = inputs.trace.manifest
     rows = sum(max(len(text.text) - 1, 0) for text in inputs.texts())
     made = f"text {manifest.text_origin}"
@@ -113,48 +110,45 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
         f"{manifest.target.label}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}; {made}. "
         "A row at every position, so every policy is replayed exactly."
     )
-    return TrustLabel(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
+    return TrustLabel(f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
 
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
-    name = "Latency profile"
     if not inputs.results.has_seconds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
-        return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
+        return TrustLabel("none", why or "The rows hold no seconds.", "caution")
     priced = set(inputs.results.predicted["cost_id"].drop_nulls())
     heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
     if inputs.prices is not None:
         heading = inputs.prices.heading
     if priced and priced == {confirmation.cost_id for confirmation in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
-        return TrustLabel(name, "match the machine", detail, "good")
+        return TrustLabel("match the machine", detail, "good")
     if any(one.startswith(WHAT_IF) for one in priced):
-        return TrustLabel(name, "hypothetical, not measured", heading, "caution")
+        return TrustLabel("hypothetical, not measured", heading, "caution")
     if inputs.prices is None:
-        return TrustLabel(name, "not at hand", heading, "caution")
+        return TrustLabel("not at hand", heading, "caution")
     file = inputs.prices.file
     if file is not None and file.is_of_others:
         said = "of other models" if file.models_are_stated else "models not stated"
-        return TrustLabel(name, said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
+        return TrustLabel(said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
     if file is not None and file.is_imported:
         return TrustLabel(
-            name,
             "said to be of these models",
             " ".join([f"{heading}. Who imported the timings said so; nobody checked.", *inputs.prices.caveats]),
             "caution",
         )
-    return TrustLabel(name, "of these models", f"Measured on: {heading}. Another machine has other latencies.", "plain")
+    return TrustLabel("of these models", f"Measured on: {heading}. Another machine has other latencies.", "plain")
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
-    name = "Chosen on / reported on"
     found = inputs.results.found[0]
     datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
     here = f"{found.prompts} prompts of {datasets}"
     if choice.is_held_out:
-        return TrustLabel(name, "other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
+        return TrustLabel("other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
     detail = f"The best of the table is picked {choice.origin}: {here}. It looks better than it will on others."
-    return TrustLabel(name, "the same prompts", detail, "caution")
+    return TrustLabel("the same prompts", detail, "caution")
 
 
 def footer_text(inputs: ReportInputs) -> str:
@@ -198,23 +192,18 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     verdict = verdict_of(inputs.results, _choice(inputs), caveats)
     shown = _shown(inputs, verdict)
     sections = _sections(inputs, shown, num_texts, missing)
-    first = FirstScreen(
-        verdict.sentence,
-        [*verdict.more, *_measured(inputs), *missing],
+    measured = [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
+    html = report_page(
+        title,
+        [verdict.sentence, *verdict.more, *measured, *missing],
         policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,
+        sections,
+        footer_text(inputs),
     )
-    html = report_page(title, first, sections, footer_text(inputs))
     return html, verdict.sentence, tuple(missing)
-
-
-def _measured(inputs: ReportInputs) -> list[str]:
-    """What each confirmation says first."""
-    return [
-        f"Measured: {confirmation.verdict.splitlines()[0]}" for confirmation in inputs.confirmed if confirmation.verdict
-    ]
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
@@ -297,100 +286,74 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     return list({summary.policy_id: summary for summary in found}.values())[:MOST_SHOWN]
 
 
-def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -> Section:
-    """A section whose parts are worked out, with a line of progress meanwhile."""
-    with step("report", title):
-        return Section(key, title, text, parts())
+_SECTIONS = {
+    "engines": (
+        "Beside a live engine",
+        "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
+    ),
+    "trees": (
+        "Trees, text by text",
+        (
+            "The trees that two policies chose at the same place of a text, the target's path highlighted. Hover over "
+            "a token, or tap it, to read what the drafter gave it."
+        ),
+    ),
+    "slices": ("By kind of prompt", "The same by dataset, context length and turn."),
+    "stages": ("Where the time goes", "Seconds of a round, stage by stage."),
+    "rounds": (
+        "Acceptance by depth, and where rounds end",
+        "How many drafted tokens rounds accept, and why they end.",
+    ),
+    "scoring": (
+        "Are the drafter's probabilities calibrated?",
+        (
+            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
+            "they right, on the greedy path and off it, and what does it cost?"
+        ),
+    ),
+    "curves": (
+        "Unimodality and early stopping",
+        (
+            "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
+            "first fall find the best size only where the curve is unimodal."
+        ),
+    ),
+    "costs": ("Latency profile", ""),
+}
+"""Title and text of each section; that of the last is the heading of the prices."""
 
 
 def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> list[Section]:
-    """The sections for which everything is at hand."""
+    """The sections for which everything is at hand, their parts worked out with a line of progress."""
     named = inputs.named([summary.policy for summary in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     texts = inputs.texts()
-    if texts and all(len(text.text) < 2 for text in texts):
+    is_short = bool(texts) and all(len(text.text) < 2 for text in texts)
+    if is_short:
         missing.append("Every text has a single token, which the prefill gives; sections about rounds are left out.")
-        return [*_of_engines(inputs), *_of_rows(inputs, shown)]
-    return [
-        *_of_engines(inputs),
-        *_of_trees(inputs, named, num_texts, missing),
-        *_of_rows(inputs, shown),
-        *_of_rounds(inputs, named),
-        *_of_prices(inputs, missing),
-    ]
-
-
-def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
-    """What live engines did, where a crosscheck was given."""
+    has_rounds = inputs.trace is not None and not is_short
+    makers: dict[str, Callable[[], list[Part]]] = {}
     if inputs.crosschecks:
-        yield _section(
-            "engines",
-            "Beside a live engine",
-            "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
-            lambda: [crosscheck_grid(inputs.crosschecks)],
-        )
-
-
-def _of_trees(
-    inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
-) -> Iterator[Section]:
-    if inputs.trace is not None and num_texts and named:
-        yield _section(
-            "trees",
-            "Trees, text by text",
-            "The trees that two policies chose at the same place of a text, the target's path highlighted. "
-            "Hover over a token, or tap it, to read what the drafter gave it.",
-            lambda: [explorer(inputs, named, num_texts, missing)],
-        )
-
-
-def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[Section]:
-    yield _section(
-        "slices",
-        "By kind of prompt",
-        "The same by dataset, context length and turn.",
-        lambda: _slices(inputs, shown),
-    )
+        makers["engines"] = lambda: [crosscheck_grid(inputs.crosschecks)]
+    if has_rounds and num_texts and named:
+        makers["trees"] = lambda: [explorer(inputs, named, num_texts, missing)]
+    makers["slices"] = lambda: _slices(inputs, shown)
     if inputs.results.has_seconds:
-        yield _section(
-            "stages",
-            "Where the time goes",
-            "Seconds of a round, stage by stage.",
-            lambda: _stages(inputs, shown),
-        )
-
-
-def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[Section]:
-    if inputs.trace is None:
-        return
-    if named:
-        yield _section(
-            "rounds",
-            "Acceptance by depth, and where rounds end",
-            "How many drafted tokens rounds accept, and why they end.",
-            lambda: _rounds(inputs, named),
-        )
-    yield _section(
-        "scoring",
-        "Are the drafter's probabilities calibrated?",
-        "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
-        "they right, on the greedy path and off it, and what does it cost?",
-        lambda: _scoring(inputs),
-    )
-
-
-def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[Section]:
-    if inputs.trace is None or inputs.prices is None or inputs.cost is None:
-        return
-    yield _section(
-        "curves",
-        "Unimodality and early stopping",
-        "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
-        "first fall find the best size only where the curve is unimodal.",
-        lambda: _curves(inputs, missing),
-    )
-    yield _section("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
+        makers["stages"] = lambda: _stages(inputs, shown)
+    if has_rounds and named:
+        makers["rounds"] = lambda: _rounds(inputs, named)
+    if has_rounds:
+        makers["scoring"] = lambda: _scoring(inputs)
+    if has_rounds and inputs.cost is not None:
+        makers |= {"curves": lambda: _curves(inputs, missing), "costs": lambda: _costs(inputs)}
+    heading = "" if inputs.prices is None else inputs.prices.heading
+    found = []
+    for key, parts in makers.items():
+        title, text = _SECTIONS[key]
+        with step("report", title):
+            found.append(Section(key, title, text or heading, parts()))
+    return found
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:

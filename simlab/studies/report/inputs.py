@@ -52,7 +52,6 @@ class ReportInputs:
         trace: None where it is not at hand; the same for what depends on it.
         draft: the draft set.
         prices: of the predicted rows, where the file is at hand.
-        artefacts: what policies are made with.
         optimum: what `simlab optimize` chose.
         confirmed: summaries of the confirmations.
         missing: what cannot be shown, and why, and what must be known of the rest, a sentence each.
@@ -66,7 +65,6 @@ class ReportInputs:
     trace: Trace | None
     draft: str | None
     prices: Prices | None
-    artefacts: TraceArtefacts | None
     optimum: Optimum | None
     confirmed: tuple[Confirmation, ...]
     missing: tuple[str, ...]
@@ -98,12 +96,15 @@ class ReportInputs:
         A label out of a file never runs code.
         """
         known = {policy.label: policy for policy in self.replayed}
+        artefacts = None
+        if self.trace is not None and self.draft is not None:
+            artefacts = TraceArtefacts(self.prices or no_prices(), self.trace, self.draft)
         found: list[NamedPolicy] = []
         for label in labels:
             if label not in known and names_code(label):
                 continue
             try:
-                made = [known[label]] if label in known else parse_policies([label], self.artefacts)
+                made = [known[label]] if label in known else parse_policies([label], artefacts)
                 if self.trace is not None and self.draft is not None:
                     for one in made:
                         check_channels(one.policy, self.trace.holds(self.draft))
@@ -182,8 +183,6 @@ def _joined(
         missing.append("Sections about single rounds need the trace: give it with --trace DIR.")
     if prices is None or prices.cost is None:
         missing.append("Sections about latency need the cost file of the rows: give it with --cost FILE.")
-    artefacts = None if trace is None or draft is None else TraceArtefacts(prices or no_prices(), trace, draft)
-    wanted = tuple(sorted(set(rows["sequence"].to_list())))
     missing += [served] if served else []
     return ReportInputs(
         rows=rows,
@@ -191,11 +190,10 @@ def _joined(
         trace=trace,
         draft=draft,
         prices=prices,
-        artefacts=artefacts,
         optimum=None,
         confirmed=confirmed,
         missing=tuple(missing),
-        wanted=wanted,
+        wanted=tuple(sorted(set(rows["sequence"].to_list()))),
     )
 
 

@@ -21,8 +21,6 @@ from simlab.analysis.compare.verdicts import (
     comparison_cells,
     comparison_notes,
     comparison_table,
-    comparisons_html,
-    shown_comparisons,
     standing_sentence,
     verdict_sentence,
     verdicts_text,
@@ -34,6 +32,7 @@ from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, pr
 from simlab.analysis.table.text import Cells
 from simlab.arrays import Doubles
 from simlab.policies.costs.cell_prices import NUM_DRAWS
+from simlab.studies.compare import ComparisonTable
 
 TEXT = ("dataset", "prompt_id", "turn", "sample")
 
@@ -308,10 +307,10 @@ def test_a_detectable_difference_by_hand() -> None:
 def test_the_html_of_a_notebook_has_the_cells_of_the_text(by: str | None, measure: str | None) -> None:
     runs = [run("<one>", 1), run("other", 2, faster=1.2)]
     found = compare_runs(runs, [(0, 1)], by)
-    of_measure, shown = shown_comparisons(found, measure)
-    assert {comparison.measure for comparison in of_measure} == {measure or "tokens_per_s"}
+    table = ComparisonTable((), tuple(found), measure or "tokens_per_s", {}, by, "holm")
+    of_measure, shown = table.of_measure, table.shown
     assert len(shown) == 4  # four measures of everything, or one measure of three data sets and of everything
-    page = comparisons_html(found, measure, by)
+    page = table._repr_html_()
     cells = comparison_cells(shown, by)
     kept = [index for index, name in enumerate(cells.headings[0]) if not name.startswith("difference")]
     narrow = [[row[index] for index in kept] for row in (*cells.headings, *cells.rows)]

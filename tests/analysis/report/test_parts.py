@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
-from simlab.analysis.report.page import Chart, FirstScreen, Grid, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, Grid, Section, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
-from simlab.analysis.report.trees import TreeCollector
+from simlab.analysis.report.trees import explorer_trees
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends
 from simlab.analysis.trees import drawing_rows
@@ -216,9 +216,7 @@ def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
 def test_the_explorer_shows_both_trees_wherever_a_round_of_either_starts() -> None:
     recorded = random_sequence(np.random.default_rng(8), most_kept=6)
     chosen = parse_policies(["ar", "chain", "ddtree:budget=4"])
-    trees = TreeCollector(chosen, None)
-    trees.add(recorded)
-    values = json.loads(json.dumps(trees.values()))
+    values = json.loads(json.dumps(explorer_trees(chosen, None, [recorded])))
     (text,) = values["texts"]
     own = {one.position for named in chosen for one in rounds(named.policy, recorded)}
     for named, found in zip(chosen, text["rounds"], strict=True):
@@ -237,16 +235,9 @@ def nasty_page() -> str:
     """A page whose names try to end their elements."""
     nasty = "</script><script>alert('$title & <b>')</script>"
     chart = Chart("one", go.Figure(go.Scatter(x=[1], y=[2], name=nasty)), nasty, nasty)
-    first = FirstScreen(
-        verdict=nasty,
-        more=[nasty],
-        table=Grid([nasty], [[nasty]]),
-        chart=chart,
-        marks=[TrustLabel(nasty, nasty, nasty)],
-        command=nasty,
-    )
-    trees = TreeExplorer({"policies": [nasty], "texts": []})
-    return report_page(nasty, first, [Section("s", nasty, nasty, [nasty, trees])], nasty)
+    table, marks = Grid([nasty], [[nasty]]), {nasty: TrustLabel(nasty, nasty)}
+    sections = [Section("s", nasty, nasty, [nasty, {"policies": [nasty], "texts": []}])]
+    return report_page(nasty, [nasty, nasty], table, chart, marks, nasty, sections, nasty)
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
@@ -306,7 +297,6 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
         trace=None,
         draft=None,
         prices=None,
-        artefacts=None,
         optimum=None,
         confirmed=confirmed,
         missing=(),

@@ -1,12 +1,12 @@
 """What a report is made from: the trace and the prices of result rows are found, and others are refused."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 import pytest
 
-from simlab.analysis.report.page import TreeExplorer
 from simlab.errors import TraceError, UsageError
 from simlab.studies.replay.replay import replay as replayed
 from simlab.studies.report.build import explorer
@@ -77,8 +77,8 @@ def test_prices_that_end_before_the_longest_prompt_are_found(tmp_path: Path) -> 
 def shown(inputs: ReportInputs, number: int) -> list[int]:
     """The places in the trace of the texts whose trees are shown."""
     part = explorer(inputs, inputs.named(["chain:length=2"]), number, [])
-    assert isinstance(part, TreeExplorer)
-    texts = part.values["texts"]
+    assert isinstance(part, Mapping)
+    texts = part["texts"]
     assert isinstance(texts, list)
     return [text["sequence"] for text in texts]
 
