@@ -60,6 +60,12 @@ def test_differences_have_intervals_and_a_verdict_each(table: ReplayTable, out: 
         assert x + high == pytest.approx(100 * (one.ratio_interval.high - 1))
         assert name == ("significant" if one.differs else "not significant")
     assert str(without_looks(simlab.plot([out], show="differences").figure)) == str(without_looks(figure))
+    by_dataset = simlab.compare(table, ["ddtree:budget=8"], against="chain", by="dataset")
+    slices = {one.slice for one in by_dataset.of_measure}
+    assert {name for trace in by_dataset.plot().data for name in trace.y} == {
+        "ddtree:budget=8" if part is None else f"ddtree:budget=8, {part}" for part in slices
+    }
+    assert len(slices) > 1
 
 
 def test_other_results_have_pictures(table: ReplayTable) -> None:

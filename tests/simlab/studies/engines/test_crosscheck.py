@@ -1,6 +1,7 @@
 """Crosschecks of servers on this machine, true and faulty."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,10 +117,12 @@ def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[ForetoldText]) ->
 
 def test_another_text_is_found(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "other text")) as served:
-        found = checked(served, fails=True)
-    assert found["verdict"] == "texts differ"
+        table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
+    found = value_of(table)
+    assert (table.has_failed, found["verdict"]) == (True, "texts differ")
     last = found["texts"][-1]
     assert last["parts_at"] == len(texts[-1]) // 2
+    assert f" {last['parts_at']}  {last['gap_where_it_parts']:.3f} " in re.sub(r" {2,}", "  ", table.text())
     with serving(with_fault(texts, "other text")) as served:
         assert checked(served, tie=1000.0)["verdict"] == "confirmed up to ties"
 
