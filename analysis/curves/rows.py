@@ -13,23 +13,24 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import SplitHalves, scan_halves, split_halves
+from simlab.analysis.curves.halves import scan_halves, split_halves
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.tallies import (
     NOTABLE_SHARE,
     PRICED,
     SCAN,
-    RootNumbers,
     RootPart,
     Scanned,
     Taken,
     Tally,
-    TextSums,
     price_part,
     regret_shares,
     scan_part,
+    sums_of_parts,
+    sums_of_roots,
     sums_of_texts,
 )
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import (
@@ -100,7 +101,7 @@ class CurveSetting:
         rate: the price rule's, tokens per second; chosen on these roots.
         budget_curve: float64 ``[n_max + 1]``, expected tokens per second of the whole under each fixed budget.
         drawn: the rules at drawn prices, budget and rate chosen anew at each; None: the noise is not known.
-        halves: the curves by each half of the samples; None: they cannot be halved.
+        halves: see `simlab.analysis.curves.halves.split_halves`; None: the samples cannot be halved.
     """
 
     edges: str
@@ -109,7 +110,7 @@ class CurveSetting:
     rate: float
     budget_curve: Doubles
     drawn: DrawnSums | None = None
-    halves: SplitHalves | None = None
+    halves: Figures | None = None
 
 
 Look: TypeAlias = Callable[[RootPart], Found]
@@ -275,9 +276,8 @@ class _Machine:
 
     def __init__(self, machine: CurveMachine) -> None:
         self._machine = machine
-        self._roots, self._texts = RootNumbers(), [TextSums() for _ in machine.draws]
-        self._measured = Tally(machine, self._roots)
-        self._drawn_tallies = [Tally(draw, kept) for draw, kept in zip(machine.draws, self._texts, strict=True)]
+        self._measured = Tally(machine, sums_of_roots)
+        self._drawn_tallies = [Tally(draw, sums_of_parts) for draw in machine.draws]
         self._halves: Doubles | None = None
         self._scanned: list[Ints] = []
         self._kept: list[Doubles] = []
@@ -327,10 +327,13 @@ class _Machine:
         """The rows of this edge model and machine, rule after rule."""
         available, maxima, deep = np.concatenate(self._scanned).T
         kept: list[object] = [None, None] if not self._kept else list(np.concatenate(self._kept).T)
-        _, best_tokens, best_s = self._roots.of(SCAN)
+        taken = {
+            rule: tuple(map(np.concatenate, zip(*parts, strict=True))) for rule, parts in self._measured.taken.items()
+        }
+        _, best_tokens, best_s = taken[SCAN]
         frames = []
         for rule in (FIRST, SCAN, *self._machine.views, *PRICED):
-            sizes, tokens, seconds = self._roots.of(rule)
+            sizes, tokens, seconds = taken[rule]
             numbers: dict[str, object] = {"num_available": available, "num_maxima": maxima, "num_deep_maxima": deep}
             numbers |= {"num_drafted": sizes, "expected_tokens": tokens, "round_s": seconds}
             numbers["regret_share"] = regret_shares(tokens / seconds, best_tokens / best_s)
@@ -347,13 +350,13 @@ class _Machine:
         return CurveSetting(edges, cost_id, tally.budget, tally.rate, curve, self._drawn(), halves)
 
     def _drawn(self) -> DrawnSums | None:
-        if not self._texts:
+        if not self._drawn_tallies:
             return None
         rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
         sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
-        return DrawnSums(
-            sequences, roots, {rule: np.stack([text.of(rule) for text in self._texts], 1) for rule in rules}
-        )
+        taken = [tally.taken for tally in self._drawn_tallies]
+        sums = {rule: np.stack([np.concatenate(each[rule]) for each in taken], 1) for rule in rules}
+        return DrawnSums(sequences, roots, sums)
 
 
 def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> None:

@@ -13,10 +13,10 @@ from simlab.analysis.figure_style import height_of_rows, on_page
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.report.page import Chart, Grid, Part
 from simlab.analysis.scoring.reliability import OFF_SPINE, ON_SPINE
-from simlab.analysis.scoring.rows import Row
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.scoring.text import first_candidates_figure, gap_figure, reliability_figure, waste_figure
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.analysis.table.estimates import Row
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import ends, is_known, number

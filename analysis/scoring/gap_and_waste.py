@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.scoring.rows import NO_FIGURE, Figures
 from simlab.analysis.statistics.intervals import prompt_spread
-from simlab.analysis.table.estimates import Estimate, estimates, share_estimates
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, estimates, share_estimates
 from simlab.arrays import Doubles, Longs
 from simlab.sequence_replay import Round
 from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS

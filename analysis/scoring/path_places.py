@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.scoring.rows import NO_FIGURE, Figures
 from simlab.analysis.statistics.intervals import prompt_spread, ratios
-from simlab.analysis.table.estimates import estimates, share_estimates
+from simlab.analysis.table.estimates import NO_FIGURE, Figures, estimates, share_estimates
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
 from simlab.grid import path_weight
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderLayer

@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.scoring.rows import NO_FIGURE, Figures
 from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals
-from simlab.analysis.table.estimates import Estimate, estimates, sum_of_distances
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, estimates, sum_of_distances
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
 

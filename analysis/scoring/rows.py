@@ -1,24 +1,12 @@
-"""Figures of a scoring, and the same as flat rows, as scripts, files and reports read them."""
+"""Reliability curves as a file: a row for each bin."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import polars as pl
 
-from simlab.analysis.statistics.intervals import finite
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.estimates import Row
 from simlab.traces.format.files import write_frame
-
-Scalar = str | int | float | bool | None
-Row = dict[str, Scalar]
-
-Figures: TypeAlias = dict[str, Any]
-"""Labels, numbers and estimates by the keys of the JSON."""
-
-NO_FIGURE = Estimate(math.nan)
-"""An estimate that is asked of nobody, such as of how far the first is ahead of itself; its cell stays empty."""
 
 RELIABILITY_SCHEMA: dict[str, pl.DataType] = {
     "slice": pl.String(),
@@ -36,17 +24,6 @@ RELIABILITY_SCHEMA: dict[str, pl.DataType] = {
 }
 """One row is one bin of one edge model; see `simlab.analysis.scoring.reliability.reliability`. ``slice`` is the
 dataset, or null for all; ``depth`` and ``rank`` are null for all."""
-
-
-def flat(figures: Figures) -> Row:
-    """Scalars alone: of an estimate the value and both ends; what is not known is None."""
-    row: Row = {}
-    for name, value in figures.items():
-        if isinstance(value, Estimate):
-            row |= value.row(name, digits=None)
-        else:
-            row[name] = finite(value) if isinstance(value, float) else value
-    return row
 
 
 def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -> None:

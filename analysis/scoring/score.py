@@ -9,7 +9,7 @@ import numpy as np
 from simlab.analysis.scoring.gap_and_waste import NUM_SUMS, SIBLINGS, ScoredRounds, policy_figures, wrong_siblings
 from simlab.analysis.scoring.path_places import TruePlaces, order_figures, path_coverage, true_places
 from simlab.analysis.scoring.reliability import EdgeSlice, ScoredEdges, calibration, reliability
-from simlab.analysis.scoring.rows import Figures, Row, flat
+from simlab.analysis.table.estimates import Figures, Row, flat
 from simlab.arrays import Doubles, Longs
 from simlab.columns import columns_of, rounds_of_texts
 from simlab.cost import STAGES, CostTable

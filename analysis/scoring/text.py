@@ -17,10 +17,9 @@ from simlab.analysis.scoring.reliability import (
     ScoredEdges,
     calibration,
 )
-from simlab.analysis.scoring.rows import NO_FIGURE, Figures
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures
 from simlab.analysis.table.text import aligned, is_known, number, within_width
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic
@@ -12,7 +12,8 @@ import polars as pl
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
-from simlab.analysis.curves.text import CurveExample, curves_text, unimodality_verdict, worst_example
+from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -203,7 +204,7 @@ class CurveTable(StudyResult):
         """Summaries of each edge model at each machine's prices, on everything."""
         return list(curve_summaries(self.rows, self.settings))
 
-    def worst(self, setting: CurveSetting) -> CurveExample:
+    def worst(self, setting: CurveSetting) -> Figures:
         """The root where the first stop lost most."""
         inputs = self.inputs
         machine = {machine.cost_id: machine for machine in inputs.machines}[setting.cost_id]
@@ -216,7 +217,6 @@ class CurveTable(StudyResult):
         prices are known; and the curve of the root where the first stop lost most.
         """
         inputs = self.inputs
-        worst = [self.worst(setting) for setting in self.settings]
         return {
             "text_id": inputs.trace.text_id,
             "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
@@ -229,14 +229,14 @@ class CurveTable(StudyResult):
                 for setting in self.settings
             ],
             "split_halves": [
-                {"edges": setting.edges, "cost_id": setting.cost_id, **asdict(setting.halves)}
+                {"edges": setting.edges, "cost_id": setting.cost_id, **setting.halves}
                 for setting in self.settings
                 if setting.halves is not None
             ],
             "prices": [
                 {"cost_id": price.cost_id, **told_apart(price.file).row()} for price in inputs.prices if price.file
             ],
-            "worst_curves": [example.row() for example in worst],
+            "worst_curves": [self.worst(setting) for setting in self.settings],
         }
 
     def text(self) -> str:

@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.analysis.scoring.rows import Scalar, flat, write_reliability
+from simlab.analysis.scoring.rows import write_reliability
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
 from simlab.analysis.scoring.text import calibration_verdict, scoring_notes, scoring_text
+from simlab.analysis.table.estimates import Row, flat
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -114,7 +115,7 @@ class ScoringTable(StudyResult):
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study scoring --json``; the slice of a row is the dataset, or null for all."""
         inputs = self.inputs
-        lists: dict[str, list[dict[str, Scalar]]] = {}
+        lists: dict[str, list[Row]] = {}
         for name, part in self.parts:
             for key, rows in part.rows().items():
                 lists.setdefault(key, []).extend({"slice": name, **row} for row in rows)

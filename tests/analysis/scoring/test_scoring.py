@@ -25,11 +25,10 @@ from simlab.analysis.scoring.reliability import (
     loss_against,
     reliability,
 )
-from simlab.analysis.scoring.rows import NO_FIGURE
 from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
 from simlab.analysis.scoring.text import calibration_verdict, confidence, scoring_text
 from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
-from simlab.analysis.table.estimates import Estimate, sum_of_distances
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, sum_of_distances
 from simlab.draft import Prompt
 from simlab.policies.composition import Composition
 from simlab.policies.fits.edge_sums import no_edge_sums
