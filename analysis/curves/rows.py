@@ -218,7 +218,7 @@ class _FirstLook(NamedTuple):
 
     Attributes:
         sequences: int64 ``[R]``, the text of each root.
-        curves: int32 ``[R, 5]``, as `simlab.policies.rules.ratio_curves.scan_curves` has them.
+        curves: int32 ``[R, 3]``, `AVAILABLE`, `MAXIMA` and `DEEP_MAXIMA` of each curve.
         measured: at the prices as measured.
         drawn: at each draw of them: sums of fixed budgets, and of each rule by text.
         kept: float64 ``[R, 2]``, the shares of draws that keep a valley; None: there are no draws.
@@ -248,7 +248,8 @@ def _first_looks(machines: Sequence[CurveMachine], part: RootPart) -> list[_Firs
             (fixed, sums_of_texts(taken, part.sequences, taken))
             for fixed, taken in (scan_part(draw, part) for draw in machine.draws)
         ]
-        curves, kept = scan_curves(part.expected, machine.costs, NOTABLE_SHARE), None
+        curves = scan_curves(part.expected, machine.costs, NOTABLE_SHARE)[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]]
+        kept = None
         if machine.draws:
             kept = kept_valleys(part.expected, machine.costs, machine.drawn_s, NOTABLE_SHARE)
         halves = scan_halves(machine.halves, part) if machine.halves else None
@@ -278,10 +279,7 @@ class _Machine:
         self._machine = machine
         self._measured = Tally(machine, sums_of_roots)
         self._drawn_tallies = [Tally(draw, sums_of_parts) for draw in machine.draws]
-        self._halves: Doubles | None = None
-        self._scanned: list[Ints] = []
-        self._kept: list[Doubles] = []
-        self._sequences: list[Longs] = []
+        self._looks: list[_FirstLook] = []
 
     @property
     def _tallies(self) -> "list[Tally[Taken] | Tally[Doubles]]":
@@ -289,15 +287,10 @@ class _Machine:
 
     def scanned(self, found: _FirstLook) -> None:
         """Some more roots were looked at for the first time."""
-        self._scanned.append(found.curves[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
-        self._sequences.append(found.sequences)
+        self._looks.append(found)
         self._measured.scanned(found.measured.fixed, found.measured.taken)
         for tally, (fixed, taken) in zip(self._drawn_tallies, found.drawn, strict=True):
             tally.scanned(fixed, taken)
-        if found.kept is not None:
-            self._kept.append(found.kept)
-        if found.halves is not None:
-            self._halves = found.halves + (0.0 if self._halves is None else self._halves)
 
     def start(self) -> None:
         """All roots were looked at once."""
@@ -325,8 +318,9 @@ class _Machine:
 
     def frame(self, edges: str, edges_key: str, where: pl.DataFrame) -> pl.DataFrame:
         """The rows of this edge model and machine, rule after rule."""
-        available, maxima, deep = np.concatenate(self._scanned).T
-        kept: list[object] = [None, None] if not self._kept else list(np.concatenate(self._kept).T)
+        available, maxima, deep = np.concatenate([look.curves for look in self._looks]).T
+        known = [look.kept for look in self._looks if look.kept is not None]
+        kept: list[object] = list(np.concatenate(known).T) if known else [None, None]
         taken = {
             rule: tuple(map(np.concatenate, zip(*parts, strict=True))) for rule, parts in self._measured.taken.items()
         }
@@ -345,7 +339,8 @@ class _Machine:
 
     def setting(self, edges: str) -> CurveSetting:
         """The budget and the rate that were chosen, and what is known of noise."""
-        tally, halves = self._measured, None if self._halves is None else split_halves(self._halves)
+        tally, known = self._measured, [look.halves for look in self._looks if look.halves is not None]
+        halves = split_halves(np.sum(known, axis=0)) if known else None
         curve, cost_id = tally.budget_curve, self._machine.cost_id
         return CurveSetting(edges, cost_id, tally.budget, tally.rate, curve, self._drawn(), halves)
 
@@ -353,7 +348,7 @@ class _Machine:
         if not self._drawn_tallies:
             return None
         rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
-        sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
+        sequences, roots = np.unique(np.concatenate([look.sequences for look in self._looks]), return_counts=True)
         taken = [tally.taken for tally in self._drawn_tallies]
         sums = {rule: np.stack([np.concatenate(each[rule]) for each in taken], 1) for rule in rules}
         return DrawnSums(sequences, roots, sums)

@@ -1,14 +1,17 @@
 """Are candidates as often right as an edge model says? Reliability curves and calibration errors, slice by slice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals
-from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, estimates, sum_of_distances
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, Row, estimates, sum_of_distances
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
+from simlab.traces.format.files import write_frame
 
 ANY, TRUE_PREFIX, ON_SPINE, OFF_SPINE, BEYOND = "any prefix", "true prefix", "spine", "off-spine", "lost"
 PLACES: dict[str, tuple[int, ...]] = {
@@ -23,6 +26,23 @@ drafter's first candidates alone, and all others; below a true token that is no 
 
 NUM_BINS = 10
 """Of a curve, at most; empty ones are left out."""
+
+RELIABILITY_SCHEMA: dict[str, pl.DataType] = {
+    "slice": pl.String(),
+    "edges": pl.String(),
+    "has_probabilities": pl.Boolean(),
+    "place": pl.String(),
+    "depth": pl.Int32(),
+    "rank": pl.String(),
+    "num_edges": pl.Int64(),
+    "weight_share": pl.Float64(),
+    "predicted": pl.Float64(),
+    "observed": pl.Float64(),
+    "observed_ci_low": pl.Float64(),
+    "observed_ci_high": pl.Float64(),
+}
+"""One row is one bin of one edge model; see `reliability`. ``slice`` is the dataset, or null for all; ``depth`` and
+``rank`` are null for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +140,18 @@ def reliability(model: ScoredEdges, where: EdgeSlice) -> list[Figures]:
             | {"predicted": predicted / edges, "observed": Estimate(true / edges, interval)}
         )
     return found
+
+
+def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -> None:
+    """Write bins as a Parquet file, whole or not at all.
+
+    Args:
+        path: the file.
+        rows: bins of `reliability` as flat rows, with their slices.
+        ids: columns with one value for all rows, which say where they come from.
+    """
+    frame = pl.DataFrame(rows, schema=RELIABILITY_SCHEMA, orient="row")
+    write_frame(path, frame.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
 
 
 def calibration(model: ScoredEdges, where: EdgeSlice, first: ScoredEdges | None = None) -> Figures | None:

@@ -94,10 +94,8 @@ def first_candidates_figure(rows: Rows, edges: Sequence[str]) -> go.Figure:
             figure.add_scatter(
                 x=[row["depth"] for row in some],
                 y=[row["expected_per_node"] for row in some],
-                mode="lines+markers",
-                line={"color": _COLORS[index], "dash": _DASHES[index]},
-                marker={"symbol": _SYMBOLS[index], "size": 7},
                 name=label,
+                **_style(index),
                 legendgroup=label,
                 showlegend=column == 1,
                 row=1,
@@ -122,10 +120,8 @@ def coverage_figure(rows: Rows, cap: int) -> go.Figure:
         figure.add_scatter(
             x=[row["depth"] for row in some],
             y=[row[f"covered_share_{cap}"] for row in some],
-            mode="lines+markers",
-            line={"color": _COLORS[index % len(_COLORS)], "dash": _DASHES[index % len(_DASHES)]},
-            marker={"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7},
             name=label,
+            **_style(index),
         )
     figure.update_xaxes(title_text="depth", dtick=1)
     figure.update_yaxes(title_text=f"true path within {cap} nodes, share of roots", rangemode="tozero")
@@ -185,6 +181,12 @@ def waste_figure(rows: Rows) -> go.Figure:
 _COLORS = LIGHT
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
+
+
+def _style(index: int) -> dict[str, Any]:
+    """Line and marks of an edge model or an order, different from those of its neighbours."""
+    line = {"color": _COLORS[index % len(_COLORS)], "dash": _DASHES[index % len(_DASHES)]}
+    return {"mode": "lines+markers", "line": line, "marker": {"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7}}
 
 
 def _chosen(rows: Rows, **wanted: str | int | None) -> list[Mapping[str, Any]]:

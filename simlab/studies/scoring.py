@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.analysis.scoring.rows import write_reliability
+from simlab.analysis.scoring.reliability import write_reliability
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
 from simlab.analysis.scoring.text import calibration_verdict, scoring_notes, scoring_text
 from simlab.analysis.table.estimates import Row, flat

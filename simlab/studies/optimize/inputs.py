@@ -11,7 +11,7 @@ from simlab.analysis.table.prompt_sums import Prompt
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import TraceSource, opened, prompt_of
+from simlab.studies.inputs.trace import prompt_of
 from simlab.traces.artefacts.optimum import PromptSource
 from simlab.traces.reader import Trace
 
@@ -95,7 +95,7 @@ class SearchInputs:
 
 def search_inputs(
     trace: Trace,
-    report_on: TraceSource | None,
+    report_on: Trace | None,
     costs: Sequence[Path],
     draft_name: str | None,
     objective: str | None,
@@ -113,7 +113,7 @@ def search_inputs(
         )
         other, other_draft, other_prices = trace, draft, prices
     else:
-        other, split = opened(report_on), ""
+        other, split = report_on, ""
         other_draft = other.draft_name(draft_name)
         _check_same_models(trace, draft, other, other_draft)
         _check_no_shared_prompts(trace, other)
