@@ -202,7 +202,7 @@ class CurveTable(StudyResult):
     @property
     def summaries(self) -> list[CurveSummary]:
         """Summaries of each edge model at each machine's prices, on everything."""
-        return list(curve_summaries(self.rows, self.settings))
+        return curve_summaries(self.rows, self.settings)
 
     def worst(self, setting: CurveSetting) -> Figures:
         """The root where the first stop lost most."""
@@ -242,16 +242,15 @@ class CurveTable(StudyResult):
     def text(self) -> str:
         """The tables as ``simlab study curves`` prints them."""
         inputs = self.inputs
-        summaries = self.summaries
-        if self.by is not None:
-            summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
+        whole = self.summaries
+        slices = [] if self.by is None else curve_summaries(self.rows, self.settings, self.by)
         where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"
         names = {price.cost_id or "": Path(price.heading.split(":")[0]).name for price in inputs.prices}
         lines = [
-            f"{unimodality_verdict(self.summaries, names)}\n",
+            f"{unimodality_verdict(whole, names)}\n",
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
-            curves_text(summaries, {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
+            curves_text([*slices, *whole], {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),
             *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
         ]
