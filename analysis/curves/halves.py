@@ -1,32 +1,12 @@
 """Whether valleys that one half of the samples shows are there by the other half, which did not choose them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simlab.analysis.curves.tallies import NOTABLE_SHARE, RootPart
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Doubles
 from simlab.policies.costs.curves import RoundCosts
 from simlab.policies.rules.ratio_curves import DEEP_MAXIMA, MAXIMA, kept_valleys, scan_curves
-
-
-@dataclass(frozen=True, slots=True)
-class SplitHalves:
-    """Shares of the roots; of valleys the mean of both directions.
-
-    Attributes:
-        several: with several maxima by each half.
-        deep: with maxima more than `NOTABLE_SHARE` apart by each half.
-        deep_twice: by both halves, wherever the valleys are.
-        found_again: with a valley by one half whose sizes make one by the other too.
-        deep_again: with a valley by one half whose sizes make one deeper than `NOTABLE_SHARE` by the other.
-    """
-
-    several: tuple[float, float]
-    deep: tuple[float, float]
-    deep_twice: float
-    found_again: float
-    deep_again: float
 
 
 def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
@@ -49,11 +29,21 @@ def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
     return np.array([*shares, len(part.sequences)], np.float64)
 
 
-def split_halves(sums: Doubles) -> SplitHalves:
-    """Shares of all roots.
+def split_halves(sums: Doubles) -> Figures:
+    """Shares of all roots; of valleys the mean of both directions.
+
+    ``several`` are those with several maxima by each half, ``deep`` with maxima more than `NOTABLE_SHARE` apart,
+    ``deep_twice`` by both halves, wherever the valleys are. ``found_again`` have a valley by one half whose sizes make
+    one by the other too, ``deep_again`` one deeper than `NOTABLE_SHARE`.
 
     Args:
         sums: float64 ``[8]``, those of `scan_halves` added up.
     """
     several, deep, other_several, other_deep, twice, found, again = (sums[:-1] / sums[-1]).tolist()
-    return SplitHalves((several, other_several), (deep, other_deep), twice, found, again)
+    return {
+        "several": [several, other_several],
+        "deep": [deep, other_deep],
+        "deep_twice": twice,
+        "found_again": found,
+        "deep_again": again,
+    }

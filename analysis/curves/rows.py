@@ -13,23 +13,24 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import SplitHalves, scan_halves, split_halves
+from simlab.analysis.curves.halves import scan_halves, split_halves
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.tallies import (
     NOTABLE_SHARE,
     PRICED,
     SCAN,
-    RootNumbers,
     RootPart,
     Scanned,
     Taken,
     Tally,
-    TextSums,
     price_part,
     regret_shares,
     scan_part,
+    sums_of_parts,
+    sums_of_roots,
     sums_of_texts,
 )
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import (
@@ -100,7 +101,7 @@ class CurveSetting:
         rate: the price rule's, tokens per second; chosen on these roots.
         budget_curve: float64 ``[n_max + 1]``, expected tokens per second of the whole under each fixed budget.
         drawn: the rules at drawn prices, budget and rate chosen anew at each; None: the noise is not known.
-        halves: the curves by each half of the samples; None: they cannot be halved.
+        halves: see `simlab.analysis.curves.halves.split_halves`; None: the samples cannot be halved.
     """
 
     edges: str
@@ -109,7 +110,7 @@ class CurveSetting:
     rate: float
     budget_curve: Doubles
     drawn: DrawnSums | None = None
-    halves: SplitHalves | None = None
+    halves: Figures | None = None
 
 
 Look: TypeAlias = Callable[[RootPart], Found]
@@ -217,7 +218,7 @@ class _FirstLook(NamedTuple):
 
     Attributes:
         sequences: int64 ``[R]``, the text of each root.
-        curves: int32 ``[R, 5]``, as `simlab.policies.rules.ratio_curves.scan_curves` has them.
+        curves: int32 ``[R, 3]``, `AVAILABLE`, `MAXIMA` and `DEEP_MAXIMA` of each curve.
         measured: at the prices as measured.
         drawn: at each draw of them: sums of fixed budgets, and of each rule by text.
         kept: float64 ``[R, 2]``, the shares of draws that keep a valley; None: there are no draws.
@@ -247,7 +248,8 @@ def _first_looks(machines: Sequence[CurveMachine], part: RootPart) -> list[_Firs
             (fixed, sums_of_texts(taken, part.sequences, taken))
             for fixed, taken in (scan_part(draw, part) for draw in machine.draws)
         ]
-        curves, kept = scan_curves(part.expected, machine.costs, NOTABLE_SHARE), None
+        curves = scan_curves(part.expected, machine.costs, NOTABLE_SHARE)[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]]
+        kept = None
         if machine.draws:
             kept = kept_valleys(part.expected, machine.costs, machine.drawn_s, NOTABLE_SHARE)
         halves = scan_halves(machine.halves, part) if machine.halves else None
@@ -275,13 +277,9 @@ class _Machine:
 
     def __init__(self, machine: CurveMachine) -> None:
         self._machine = machine
-        self._roots, self._texts = RootNumbers(), [TextSums() for _ in machine.draws]
-        self._measured = Tally(machine, self._roots)
-        self._drawn_tallies = [Tally(draw, kept) for draw, kept in zip(machine.draws, self._texts, strict=True)]
-        self._halves: Doubles | None = None
-        self._scanned: list[Ints] = []
-        self._kept: list[Doubles] = []
-        self._sequences: list[Longs] = []
+        self._measured = Tally(machine, sums_of_roots)
+        self._drawn_tallies = [Tally(draw, sums_of_parts) for draw in machine.draws]
+        self._looks: list[_FirstLook] = []
 
     @property
     def _tallies(self) -> "list[Tally[Taken] | Tally[Doubles]]":
@@ -289,15 +287,10 @@ class _Machine:
 
     def scanned(self, found: _FirstLook) -> None:
         """Some more roots were looked at for the first time."""
-        self._scanned.append(found.curves[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
-        self._sequences.append(found.sequences)
+        self._looks.append(found)
         self._measured.scanned(found.measured.fixed, found.measured.taken)
         for tally, (fixed, taken) in zip(self._drawn_tallies, found.drawn, strict=True):
             tally.scanned(fixed, taken)
-        if found.kept is not None:
-            self._kept.append(found.kept)
-        if found.halves is not None:
-            self._halves = found.halves + (0.0 if self._halves is None else self._halves)
 
     def start(self) -> None:
         """All roots were looked at once."""
@@ -325,12 +318,16 @@ class _Machine:
 
     def frame(self, edges: str, edges_key: str, where: pl.DataFrame) -> pl.DataFrame:
         """The rows of this edge model and machine, rule after rule."""
-        available, maxima, deep = np.concatenate(self._scanned).T
-        kept: list[object] = [None, None] if not self._kept else list(np.concatenate(self._kept).T)
-        _, best_tokens, best_s = self._roots.of(SCAN)
+        available, maxima, deep = np.concatenate([look.curves for look in self._looks]).T
+        known = [look.kept for look in self._looks if look.kept is not None]
+        kept: list[object] = list(np.concatenate(known).T) if known else [None, None]
+        taken = {
+            rule: tuple(map(np.concatenate, zip(*parts, strict=True))) for rule, parts in self._measured.taken.items()
+        }
+        _, best_tokens, best_s = taken[SCAN]
         frames = []
         for rule in (FIRST, SCAN, *self._machine.views, *PRICED):
-            sizes, tokens, seconds = self._roots.of(rule)
+            sizes, tokens, seconds = taken[rule]
             numbers: dict[str, object] = {"num_available": available, "num_maxima": maxima, "num_deep_maxima": deep}
             numbers |= {"num_drafted": sizes, "expected_tokens": tokens, "round_s": seconds}
             numbers["regret_share"] = regret_shares(tokens / seconds, best_tokens / best_s)
@@ -342,18 +339,19 @@ class _Machine:
 
     def setting(self, edges: str) -> CurveSetting:
         """The budget and the rate that were chosen, and what is known of noise."""
-        tally, halves = self._measured, None if self._halves is None else split_halves(self._halves)
+        tally, known = self._measured, [look.halves for look in self._looks if look.halves is not None]
+        halves = split_halves(np.sum(known, axis=0)) if known else None
         curve, cost_id = tally.budget_curve, self._machine.cost_id
         return CurveSetting(edges, cost_id, tally.budget, tally.rate, curve, self._drawn(), halves)
 
     def _drawn(self) -> DrawnSums | None:
-        if not self._texts:
+        if not self._drawn_tallies:
             return None
         rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
-        sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
-        return DrawnSums(
-            sequences, roots, {rule: np.stack([text.of(rule) for text in self._texts], 1) for rule in rules}
-        )
+        sequences, roots = np.unique(np.concatenate([look.sequences for look in self._looks]), return_counts=True)
+        taken = [tally.taken for tally in self._drawn_tallies]
+        sums = {rule: np.stack([np.concatenate(each[rule]) for each in taken], 1) for rule in rules}
+        return DrawnSums(sequences, roots, sums)
 
 
 def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> None:

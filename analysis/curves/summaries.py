@@ -1,54 +1,20 @@
 """From rows of curves to one summary per edge model, machine and slice, with intervals over prompts."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import SplitHalves
 from simlab.analysis.curves.price_noise import KEPT_SHARE, drawn_behind_price, drawn_regrets, with_price_noise
 from simlab.analysis.curves.rows import CurveSetting, DrawnSums
 from simlab.analysis.curves.tallies import NOTABLE_SHARE, PRICE, SCAN
 from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.analysis.statistics.slices import Slice, split_by_slice
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, Row, flat
 from simlab.arrays import Doubles
 
-Scalar = str | int | float | None
-
 _PROMPT = ("dataset", "prompt_id")
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSummary:
-    """What one rule came to.
-
-    Attributes:
-        rule: its name.
-        drafted: tokens in a tree, mean over roots.
-        tokens_per_s: expected, of the whole: summed tokens over summed seconds.
-        behind_price: the share of the price rule's tokens per second that it lacks; below 0 where it is faster, which
-            only a slice allows. Its interval is over prompts, paired, with price and budget held as they are; and over
-            prices, where their noise is known, with both chosen anew.
-        regret: the share of the full scan's tokens per second that a round lacks, mean over roots. Its interval is
-            over prompts, and over prices where their noise is known.
-        worst_regret: the largest.
-        notable: the share of roots where it is above `NOTABLE_SHARE`.
-        shorter: the share of roots where the tree is smaller than the full scan's.
-        longer: the share where it is larger.
-    """
-
-    rule: str
-    drafted: float
-    tokens_per_s: float
-    behind_price: Estimate
-    regret: Estimate
-    worst_regret: float
-    notable: float
-    shorter: float
-    longer: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +36,7 @@ class CurveSummary:
         halves: the curves by each half of the samples, of the whole; None: of a slice, or they cannot be halved.
         budget: the best fixed one of the whole.
         rate: the price rule's price, tokens per second, of the whole.
-        rules: a summary each.
+        rules: figures of each, by the keys of the JSON.
     """
 
     slice: Slice
@@ -83,35 +49,28 @@ class CurveSummary:
     deep: float
     kept: Estimate | None
     kept_deep: float | None
-    halves: SplitHalves | None
+    halves: Figures | None
     budget: int
     rate: float
-    rules: tuple[RuleSummary, ...]
+    rules: tuple[Figures, ...]
 
-    def rows(self) -> list[dict[str, Scalar]]:
+    def rows(self) -> list[Row]:
         """Flat scalars, one row a rule, as a script reads them; what is not known is None."""
-        first: dict[str, Scalar] = {} if self.slice is None else {"slice": self.slice}
-        first |= {"edges": self.edges, "cost_id": self.cost_id, "prompts": self.prompts, "roots": self.roots}
-        first |= self.several.row("several_maxima_share", digits=None)
-        first |= {"several_deep_maxima_share": self.deep}
-        first |= (Estimate(math.nan) if self.kept is None else self.kept).row("kept_valley_share", digits=None)
-        first |= {"kept_deep_valley_share": self.kept_deep}
-        first |= {"most_maxima": len(self.maxima), "best_fixed_budget": self.budget, "price_tokens_per_s": self.rate}
-        return [first | _rule_row(rule) for rule in self.rules]
-
-
-def _rule_row(rule: RuleSummary) -> dict[str, Scalar]:
-    return {
-        "rule": rule.rule,
-        "num_drafted": rule.drafted,
-        "tokens_per_s": rule.tokens_per_s,
-        **rule.behind_price.row("behind_price_share", digits=None),
-        **rule.regret.row("regret_share", digits=None),
-        "worst_regret_share": rule.worst_regret,
-        "notable_regret_share": rule.notable,
-        "shorter_than_scan_share": rule.shorter,
-        "longer_than_scan_share": rule.longer,
-    }
+        first: Figures = {
+            **({} if self.slice is None else {"slice": self.slice}),
+            "edges": self.edges,
+            "cost_id": self.cost_id,
+            "prompts": self.prompts,
+            "roots": self.roots,
+            "several_maxima_share": self.several,
+            "several_deep_maxima_share": self.deep,
+            "kept_valley_share": self.kept or NO_FIGURE,
+            "kept_deep_valley_share": self.kept_deep,
+            "most_maxima": len(self.maxima),
+            "best_fixed_budget": self.budget,
+            "price_tokens_per_s": self.rate,
+        }
+        return [flat(first | rule) for rule in self.rules]
 
 
 def curve_summaries(rows: pl.DataFrame, settings: Iterable[CurveSetting], by: str | None = None) -> list[CurveSummary]:
@@ -173,9 +132,15 @@ def _share_of_roots(scan: pl.DataFrame, condition: pl.Expr) -> Estimate:
     return Estimate(float(held.sum() / roots.sum()), _share_interval(held, roots))
 
 
-def _rule(
-    rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame, drawn: DrawnSums | None
-) -> RuleSummary:
+def _rule(rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame, drawn: DrawnSums | None) -> Figures:
+    """What one rule came to.
+
+    ``behind_price_share`` is the share of the price rule's tokens per second of the whole that it lacks; below 0 where
+    it is faster, which only a slice allows. Its interval is over prompts, paired, with price and budget held as they
+    are; and over prices, where their noise is known, with both chosen anew. ``regret_share`` is the share of the full
+    scan's tokens per second that a round lacks, mean over roots, with an interval over prompts and prices; at
+    ``notable_regret_share`` of the roots it is above `NOTABLE_SHARE`.
+    """
     prompts = _by_prompt(rows, pl.col("regret_share").sum())
     tokens, seconds = _column(prompts, "tokens"), _column(prompts, "seconds")
     base_tokens, base_seconds = _column(price, "tokens"), _column(price, "seconds")
@@ -187,17 +152,17 @@ def _rule(
     if drawn is not None:
         behind_ends = with_price_noise(behind, behind_ends, drawn_behind_price(drawn, rule))
         mean_ends = with_price_noise(mean, mean_ends, drawn_regrets(drawn, rule))
-    return RuleSummary(
-        rule=rule,
-        drafted=float(_column(rows, "num_drafted").mean()),
-        tokens_per_s=float(rate),
-        behind_price=Estimate(behind, behind_ends),
-        regret=Estimate(mean, mean_ends),
-        worst_regret=float(regret.max()),
-        notable=float((regret > NOTABLE_SHARE).mean()),
-        shorter=float(np.mean((sizes < best_sizes).to_numpy())),
-        longer=float(np.mean((sizes > best_sizes).to_numpy())),
-    )
+    return {
+        "rule": rule,
+        "num_drafted": float(_column(rows, "num_drafted").mean()),
+        "tokens_per_s": float(rate),
+        "behind_price_share": Estimate(behind, behind_ends),
+        "regret_share": Estimate(mean, mean_ends),
+        "worst_regret_share": float(regret.max()),
+        "notable_regret_share": float((regret > NOTABLE_SHARE).mean()),
+        "shorter_than_scan_share": float(np.mean((sizes < best_sizes).to_numpy())),
+        "longer_than_scan_share": float(np.mean((sizes > best_sizes).to_numpy())),
+    }
 
 
 def _share_interval(parts: Doubles, wholes: Doubles) -> Interval:

@@ -3,9 +3,9 @@
 A tally decides; what its rules take is kept for each root, or, at drawn prices, as sums of each text.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,6 @@ NOTABLE_SHARE = 0.01
 """A round that loses more than this share of its tokens per second has lost something."""
 
 
-Part_contra = TypeVar("Part_contra", contravariant=True)
 Part = TypeVar("Part")
 
 
@@ -103,27 +102,17 @@ def sums_of_texts(taken: Mapping[str, Taken], sequences: Longs, rules: Iterable[
     return sums
 
 
-class Kept(Protocol[Part_contra]):
-    """What rules took so far, part after part."""
-
-    def add(self, rule: str, part: Part_contra) -> None:
-        """One more part of a rule."""
-        ...
-
-    def forget(self, rule: str) -> None:
-        """All parts of a rule."""
-        ...
-
-    def totals(self, rule: str) -> tuple[float, float]:
-        """Expected tokens and seconds of all parts."""
-        ...
-
-
 class Tally(Generic[Part]):
-    """The rules at one machine's prices."""
+    """The rules at one machine's prices.
 
-    def __init__(self, machine: CurveMachine, kept: Kept[Part]) -> None:
-        self.machine, self.kept = machine, kept
+    Args:
+        machine: whose prices.
+        sums: expected tokens and seconds of parts that a rule took.
+    """
+
+    def __init__(self, machine: CurveMachine, sums: Callable[[Sequence[Part]], tuple[float, float]]) -> None:
+        self.machine, self._sums = machine, sums
+        self.taken: dict[str, list[Part]] = {}
         self.settled = False
         self.budget, self.rate = 0, 0.0
         self._fixed: Doubles | float = 0.0
@@ -146,7 +135,7 @@ class Tally(Generic[Part]):
     def priced(self, taken: Mapping[str, Part]) -> None:
         """What rules take in one more part."""
         for rule, one in taken.items():
-            self.kept.add(rule, one)
+            self.taken.setdefault(rule, []).append(one)
 
     def step(self) -> None:
         """Dinkelbach's step: the next price is what these rounds bring; they are the best once that is the price."""
@@ -154,8 +143,7 @@ class Tally(Generic[Part]):
         self.settled = reached <= self.rate * (1.0 + ROUNDING)
         self.rate = max(reached, self.rate)
         if not self.settled:
-            self.kept.forget(PRICE)
-            self.kept.forget(FIXED)
+            del self.taken[PRICE], self.taken[FIXED]
 
     @property
     def budget_curve(self) -> Doubles:
@@ -165,56 +153,19 @@ class Tally(Generic[Part]):
         return curve
 
     def _rate_of(self, rule: str) -> float:
-        tokens, seconds = self.kept.totals(rule)
+        tokens, seconds = self._sums(self.taken[rule])
         return tokens / seconds
 
 
-class RootNumbers:
-    """Sizes, tokens and seconds at each root."""
-
-    def __init__(self) -> None:
-        self._taken: dict[str, list[Taken]] = {}
-
-    def add(self, rule: str, part: Taken) -> None:
-        """One more part of a rule."""
-        self._taken.setdefault(rule, []).append(part)
-
-    def forget(self, rule: str) -> None:
-        """All parts of a rule."""
-        del self._taken[rule]
-
-    def totals(self, rule: str) -> tuple[float, float]:
-        """Expected tokens and seconds of all parts."""
-        taken = self._taken[rule]
-        return float(sum(one.tokens.sum() for one in taken)), float(sum(one.seconds.sum() for one in taken))
-
-    def of(self, rule: str) -> Taken:
-        """Sizes, tokens and seconds of all roots."""
-        return Taken(*map(np.concatenate, zip(*self._taken[rule], strict=True)))
+def sums_of_roots(parts: Sequence[Taken]) -> tuple[float, float]:
+    """Expected tokens and seconds of what a rule takes at some roots."""
+    return float(sum(one.tokens.sum() for one in parts)), float(sum(one.seconds.sum() for one in parts))
 
 
-class TextSums:
-    """Tokens, seconds and regret, summed over the roots of each text."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, list[Doubles]] = {}
-
-    def add(self, rule: str, part: Doubles) -> None:
-        """One more part of a rule, float64 ``[S, 3]``."""
-        self._sums.setdefault(rule, []).append(part)
-
-    def forget(self, rule: str) -> None:
-        """All parts of a rule."""
-        del self._sums[rule]
-
-    def totals(self, rule: str) -> tuple[float, float]:
-        """Expected tokens and seconds of all parts."""
-        tokens, seconds, _ = self.of(rule).sum(axis=0).tolist()
-        return tokens, seconds
-
-    def of(self, rule: str) -> Doubles:
-        """Tokens, seconds and regret of each text that has roots, float64 ``[S, 3]``."""
-        return np.concatenate(self._sums[rule])
+def sums_of_parts(parts: Sequence[Doubles]) -> tuple[float, float]:
+    """Expected tokens and seconds of sums of texts, float64 ``[S, 3]`` each."""
+    tokens, seconds, _ = np.concatenate(parts).sum(axis=0).tolist()
+    return tokens, seconds
 
 
 def regret_shares(rates: Doubles, best: Doubles) -> Doubles:

@@ -2,61 +2,23 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import SplitHalves
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.price_noise import KEPT_SHARE
 from simlab.analysis.curves.rows import CurveSetting
-from simlab.analysis.curves.summaries import CurveSummary, RuleSummary
+from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate, Figures
 from simlab.analysis.table.text import aligned, number, within_width
-from simlab.arrays import Doubles
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import root_curve, tokens_of_roots
 from simlab.recorded import RecordedTexts
 
 # The curve at one root, to be drawn: where the first stop lost most.
-
-
-@dataclass(frozen=True, slots=True)
-class CurveExample:
-    """One root, and where each rule ends on its curve.
-
-    Attributes:
-        edges: the edge model's name.
-        cost_id: of the machine's prices.
-        sequence: the text.
-        position: the root, a token of the text.
-        context: tokens before it.
-        sizes: drafted tokens, by rule.
-        curve: float64 ``[available + 1]``, expected tokens per second by the number of drafted tokens.
-    """
-
-    edges: str
-    cost_id: str
-    sequence: int
-    position: int
-    context: int
-    sizes: dict[str, int]
-    curve: Doubles
-
-    def row(self) -> dict[str, object]:
-        """Plain values, as a script reads them."""
-        return {
-            "edges": self.edges,
-            "cost_id": self.cost_id,
-            "sequence": self.sequence,
-            "position": self.position,
-            "context": self.context,
-            "num_drafted": self.sizes,
-            "tokens_per_s": self.curve.tolist(),
-        }
 
 
 def worst_example(
@@ -66,8 +28,10 @@ def worst_example(
     machine: CurveMachine,
     text: Callable[[int], RecordedTexts],
     most: int,
-) -> CurveExample:
+) -> Figures:
     """Where the first stop lost the largest share of the full scan's tokens per second; of several the first root.
+
+    ``num_drafted`` is where each rule ends there, ``tokens_per_s`` the curve by the number of drafted tokens.
 
     Args:
         rows: of `simlab.analysis.curves.rows.curve_rows`.
@@ -83,29 +47,17 @@ def worst_example(
     sequence, position, context = first.select("sequence", "position", "context").row(index or 0)
     there = own.filter(pl.col("sequence") == sequence, pl.col("position") == position)
     scores = order.layer(text(sequence), most, with_scores=True).score_rows[position : position + 1]
-    sizes = dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True))
     curve = root_curve(tokens_of_roots(scores, np.array([context], np.int64)), 0, machine.costs)
-    return CurveExample(
-        edges=setting.edges,
-        cost_id=setting.cost_id,
-        sequence=sequence,
-        position=position,
-        context=context,
-        sizes=sizes,
-        curve=curve,
-    )
+    return {
+        "edges": setting.edges,
+        "cost_id": setting.cost_id,
+        "sequence": sequence,
+        "position": position,
+        "context": context,
+        "num_drafted": dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True)),
+        "tokens_per_s": curve.tolist(),
+    }
 
-
-_Column = tuple[str, str, Callable[[RuleSummary], str]]
-
-_COLUMNS: tuple[_Column, ...] = (
-    ("drafted", "/round", lambda one: number(one.drafted, 1)),
-    ("expected", "tokens/s", lambda one: number(one.tokens_per_s, 2)),
-    ("behind the price rule", "whole, % [95 %]", lambda one: _share(one.behind_price)),
-    ("behind the full scan", "per round, % [95 %]", lambda one: _share(one.regret)),
-    ("worst", "%", lambda one: _percent(one.worst_regret, 1)),
-)
-_LEFT = {"behind the price rule", "behind the full scan"}
 
 _NOTES = (
     "A curve with one maximum is unimodal; a valley has fewer tokens/s than a smaller and a larger size, and is deep "
@@ -170,7 +122,7 @@ def _answer(one: CurveSummary) -> str:
 
 
 def _loss(one: CurveSummary) -> str:
-    lost = next(rule for rule in one.rules if rule.rule == FIRST).behind_price
+    lost = next(rule["behind_price_share"] for rule in one.rules if rule["rule"] == FIRST)
     said = "significant" if lost.side_of(0.0) > 0 else "not significant"
     return f"Stopping at the first fall loses {_share(lost)} % of the tokens/s ({said})."
 
@@ -181,17 +133,23 @@ def _block(summary: CurveSummary, by: str | None) -> str:
     several = f"several: {_share(summary.several)} % (deep: {_percent(summary.deep, 2)} %)"
     maxima = f"maxima as measured: {_maxima(summary.maxima)}; {several}"
     counted = within_width("\n".join([maxima, *_halves(summary.halves)]))
-    cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
-    cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
-    return f"{title}\n{counted}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
+    cells = [
+        ["rule", "drafted", "expected", "behind the price rule", "behind the full scan", "worst"],
+        ["", "/round", "tokens/s", "whole, % [95 %]", "per round, % [95 %]", "%"],
+    ]
+    for rule in summary.rules:
+        figures = number(rule["num_drafted"], 1), number(rule["tokens_per_s"], 2)
+        shares = _share(rule["behind_price_share"]), _share(rule["regret_share"])
+        cells.append([_name(rule["rule"], summary), *figures, *shares, _percent(rule["worst_regret_share"], 1)])
+    return f"{title}\n{counted}\n\n{aligned(cells, [True, False, False, True, True, False])}"
 
 
-def _halves(halves: SplitHalves | None) -> list[str]:
+def _halves(halves: Figures | None) -> list[str]:
     if halves is None:
         return []
-    one, other = (_percent(share, 0) for share in halves.several)
-    both = f"in both at the same sizes: {_percent(halves.found_again, 1)} %"
-    deep = f"deep: {_percent(halves.deep_again, 1)} %"
+    one, other = (_percent(share, 0) for share in halves["several"])
+    both = f"in both at the same sizes: {_percent(halves['found_again'], 1)} %"
+    deep = f"deep: {_percent(halves['deep_again'], 1)} %"
     return [f"valleys in each half of the samples: {one} % and {other} %; {both} ({deep})"]
 
 
@@ -199,10 +157,10 @@ def _maxima(counts: Sequence[int]) -> str:
     return ", ".join(f"{index}: {count:,}" for index, count in enumerate(counts, 1) if count)
 
 
-def _name(rule: RuleSummary, summary: CurveSummary) -> str:
-    if rule.rule == FIXED:
+def _name(rule: str, summary: CurveSummary) -> str:
+    if rule == FIXED:
         return f"{FIXED}, {summary.budget}"
-    return f"{PRICE}, {summary.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
+    return f"{PRICE}, {summary.rate:.1f} tokens/s" if rule == PRICE else rule
 
 
 def _share(estimate: Estimate) -> str:

@@ -12,6 +12,8 @@ from simlab.arrays import Bools, Doubles, Longs
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
 
 
+_BY_POLICY = ("rounds", "drafted", "seconds")
+"""The sums whose second axis is the policies."""
 _BY_PROMPT = ("committed", "rounds", "drafted", "seconds", "plain_seconds")
 """The sums whose last axis is the prompts."""
 
@@ -52,8 +54,7 @@ class CandidateSums:
 
     def take(self, places: Sequence[int]) -> "CandidateSums":
         """Some of the policies."""
-        rounds, drafted, seconds = (part[:, list(places)] for part in (self.rounds, self.drafted, self.seconds))
-        return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
+        return replace(self, **{name: getattr(self, name)[:, list(places)] for name in _BY_POLICY})
 
     def on(self, places: Sequence[int]) -> "CandidateSums":
         """Sums of these policies on some of the prompts, in this order."""
@@ -62,15 +63,14 @@ class CandidateSums:
 
     def beside(self, more: "CandidateSums") -> "CandidateSums":
         """These policies and others on the same prompts."""
-        names = ("rounds", "drafted", "seconds")
         rounds, drafted, seconds = (
-            np.concatenate([getattr(self, name), getattr(more, name)], axis=1) for name in names
+            np.concatenate([getattr(self, name), getattr(more, name)], axis=1) for name in _BY_POLICY
         )
         return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
 
     def same(self, one: int, other: int) -> bool:
         """Whether two policies have the same sums on every prompt."""
-        parts = (self.rounds, self.drafted, self.seconds)
+        parts = (getattr(self, name) for name in _BY_POLICY)
         return all(np.array_equal(part[:, one], part[:, other], equal_nan=True) for part in parts)
 
     def followed_by(self, more: "CandidateSums") -> "CandidateSums":

@@ -177,9 +177,6 @@ MOST_RIVALS = 4
 WORST_SPEEDUP = "worst_speedup"
 """The smallest speedup of a policy over several machines."""
 
-MEASURES = {TOKENS_PER_S: TOKENS_PER_S, ACCEPTANCE_LENGTH: ACCEPTANCE_LENGTH, WORST_CASE: WORST_SPEEDUP}
-"""What is compared, by the objective."""
-
 
 def choose_finalists(
     candidates: CandidateSums,
@@ -244,7 +241,7 @@ def judge_finalists(machines: Sequence[Sequence[PolicyRun]], objective: str) -> 
     if objective == WORST_CASE:
         alone = compare_worst_speedups(machines, pairs)
     else:
-        alone = compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURES[objective])
+        alone = compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, objective)
     found = adjust_family(alone)
     wins = all(comparison.differs and comparison.ratio > 1 for comparison in found)
     return FinalistVerdict(tuple(found), f"{standing_sentence(found)}.", wins)

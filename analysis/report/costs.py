@@ -9,9 +9,9 @@ from simlab.analysis.curves.machines import FIRST
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
-from simlab.analysis.curves.text import CurveExample
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report.page import Chart, error_bars
+from simlab.analysis.table.estimates import Figures
 from simlab.cost import PLAIN, CostTable
 
 _RULES = (FIRST, SCAN, FIXED, PRICE)
@@ -94,16 +94,17 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     """How far each rule is behind one rate for all rounds."""
     drawn = figure("expected tokens/s behind the price rule", "")
     for index, (summary, name) in enumerate(zip(summaries, names, strict=True)):
-        rules = [rule for rule in summary.rules if rule.rule != PRICE]
-        behind = [rule.behind_price.value for rule in rules]
+        rules = [rule for rule in summary.rules if rule["rule"] != PRICE]
+        behind = [rule["behind_price_share"] for rule in rules]
+        values = [one.value for one in behind]
         drawn.add_trace(
             go.Bar(
-                y=[rule.rule for rule in rules],
-                x=behind,
+                y=[rule["rule"] for rule in rules],
+                x=values,
                 name=name,
                 orientation="h",
                 marker={"color": colour(index)},
-                error_x=error_bars(behind, [rule.behind_price.interval for rule in rules]),
+                error_x=error_bars(values, [one.interval for one in behind]),
                 hovertemplate=f"{name}<br>%{{y}}: %{{x:.2%}} behind",
             )
         )
@@ -118,29 +119,26 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     return Chart("regret", drawn, "What early-stopping rules lose", caption, 160 + 60 * len(_RULES))
 
 
-def example_chart(example: CurveExample) -> Chart:
+def example_chart(example: Figures) -> Chart:
     """The curve at the root where the first stop lost most."""
+    curve = example["tokens_per_s"]
     drawn = figure("drafted tokens", "expected tokens/s")
     drawn.add_trace(
         go.Scatter(
-            x=list(range(len(example.curve))),
-            y=example.curve.tolist(),
+            x=list(range(len(curve))),
+            y=curve,
             mode="lines",
-            name=f"sequence {example.sequence}, token {example.position}",
+            name=f"sequence {example['sequence']}, token {example['position']}",
             line=line(0),
             hovertemplate="%{y:.1f} tokens/s with %{x} drafted",
         )
     )
     for index, rule in enumerate(_RULES):
-        if rule in example.sizes:
-            size = example.sizes[rule]
+        size = example["num_drafted"].get(rule)
+        if size is not None:
             mark = {"color": colour(index + 1), "size": 12, "symbol": MARKERS[index + 1]}
-            drawn.add_trace(
-                go.Scatter(
-                    x=[size], y=[float(example.curve[size])], mode="markers", name=f"{rule}: {size}", marker=mark
-                )
-            )
-    where = f"{example.edges} probabilities, context {example.context:,}"
+            drawn.add_trace(go.Scatter(x=[size], y=[curve[size]], mode="markers", name=f"{rule}: {size}", marker=mark))
+    where = f"{example['edges']} probabilities, context {example['context']:,}"
     caption = f"Of all roots the one where the first stop loses most ({where})."
     return Chart("worst", drawn, "The worst case of the first stop", caption)
 

@@ -13,10 +13,10 @@ from simlab.analysis.figure_style import height_of_rows, on_page
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.report.page import Chart, Grid, Part
 from simlab.analysis.scoring.reliability import OFF_SPINE, ON_SPINE
-from simlab.analysis.scoring.rows import Row, calibration_rows, policy_rows, reliability_rows
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.scoring.text import first_candidates_figure, gap_figure, reliability_figure, waste_figure
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.analysis.table.estimates import Row
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import ends, is_known, number
@@ -58,11 +58,12 @@ def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
         labels: of the policies.
     """
     edges = [without_budget(label) for label in labels]
-    calibration, policies = calibration_rows(scored), policy_rows(scored)
+    rows = scored.rows()
+    calibration, policies = rows["calibration"], rows["policies"]
     return [
         Chart(
             "reliability",
-            on_page(reliability_figure(reliability_rows(scored, every_depth=False), edges)),
+            on_page(reliability_figure(rows["reliability"], edges)),
             "Reliability: probabilities against observed frequencies",
             "Of candidates below a prefix that is the target's own. On the grey line predicted and observed are equal. "
             "Spine (the greedy path): every token before is the drafter's first candidate. Bars are 95 % intervals "

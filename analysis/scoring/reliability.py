@@ -1,19 +1,17 @@
 """Are candidates as often right as an edge model says? Reliability curves and calibration errors, slice by slice."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from simlab.analysis.statistics.intervals import (
-    intervals_of,
-    prompt_spread,
-    ratios,
-    share_intervals,
-)
-from simlab.analysis.table.estimates import Estimate, estimates, sum_of_distances
+from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, Row, estimates, sum_of_distances
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
+from simlab.traces.format.files import write_frame
 
 ANY, TRUE_PREFIX, ON_SPINE, OFF_SPINE, BEYOND = "any prefix", "true prefix", "spine", "off-spine", "lost"
 PLACES: dict[str, tuple[int, ...]] = {
@@ -28,6 +26,23 @@ drafter's first candidates alone, and all others; below a true token that is no 
 
 NUM_BINS = 10
 """Of a curve, at most; empty ones are left out."""
+
+RELIABILITY_SCHEMA: dict[str, pl.DataType] = {
+    "slice": pl.String(),
+    "edges": pl.String(),
+    "has_probabilities": pl.Boolean(),
+    "place": pl.String(),
+    "depth": pl.Int32(),
+    "rank": pl.String(),
+    "num_edges": pl.Int64(),
+    "weight_share": pl.Float64(),
+    "predicted": pl.Float64(),
+    "observed": pl.Float64(),
+    "observed_ci_low": pl.Float64(),
+    "observed_ci_high": pl.Float64(),
+}
+"""One row is one bin of one edge model; see `reliability`. ``slice`` is the dataset, or null for all; ``depth`` and
+``rank`` are null for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +64,7 @@ class ScoredEdges:
     def take(self, prompts: Longs) -> "ScoredEdges":
         """The sums of this edge model over some prompts."""
         sums = EdgeSums(*(array[prompts] for array in self.sums))
-        return ScoredEdges(self.label, self.has_probabilities, self.reads_prefix, sums)
+        return replace(self, sums=sums)
 
     @staticmethod
     def joined(parts: "Sequence[ScoredEdges]") -> "ScoredEdges":
@@ -61,6 +76,10 @@ class ScoredEdges:
     def places(self) -> tuple[str, ...]:
         """Those at which something is known."""
         return (TRUE_PREFIX, ON_SPINE, OFF_SPINE) if self.reads_prefix else tuple(PLACES)
+
+    def named(self, where: "EdgeSlice") -> Figures:
+        """What the figures of a slice begin with."""
+        return {"edges": self.label, "has_probabilities": self.has_probabilities, **asdict(where)}
 
     def slices(self) -> Iterator["EdgeSlice"]:
         """Every place whole, by depth and by class of rank; and first candidates by depth."""
@@ -86,83 +105,69 @@ class EdgeSlice:
     depth: int | None = None
     rank: str | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all depths and ranks."""
+        return self.depth is None and self.rank is None
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityBin:
-    """Candidates of about the same probability.
-
-    Attributes:
-        edges: how many.
-        weight: their share of all probability in the slice; about the same in each bin.
-        predicted: their mean probability.
-        observed: the share of them that was the true token.
-    """
-
-    edges: int
-    weight: float
-    predicted: float
-    observed: Estimate
+    @property
+    def has_curve(self) -> bool:
+        """Whether bins of probabilities are kept for it: not for a depth and a class of rank at once."""
+        return self.depth is None or self.rank is None
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How well probabilities fit what came true. A node is one of a true path, with all its candidates in the slice.
-
-    Attributes:
-        slice: which candidates.
-        nodes: below how many nodes they lie.
-        edges: candidates.
-        expected: true tokens a node by the edge model, summed probabilities.
-        observed: true tokens a node that there were.
-        excess: ``expected - observed``; above 0 the edge model is overconfident.
-        ece: expected calibration error a node, less what noise adds to it; None where the slice is of a depth and a
-            rank.
-        raw_ece: as it is on these prompts; None as ``ece``.
-        log_loss: negative log-likelihood of whether each candidate is the true token, in nats, summed over those of a
-            node.
-        brier: squared errors, summed over the candidates of a node.
-    """
-
-    slice: EdgeSlice
-    nodes: int
-    edges: int
-    expected: float
-    observed: float
-    excess: Estimate
-    ece: Estimate | None
-    raw_ece: float | None
-    log_loss: Estimate
-    brier: float
-
-
-def reliability(model: ScoredEdges, where: EdgeSlice) -> list[ReliabilityBin]:
-    """The reliability curve of an edge model, from small to large probabilities.
+def reliability(model: ScoredEdges, where: EdgeSlice) -> list[Figures]:
+    """The reliability curve of an edge model, from small to large probabilities, a bin after the other.
 
     Bins hold equal shares of the summed probability, as nearly as steps of an eighth of a logit allow, not equal
     numbers of candidates: nearly all candidates are hopeless, and a tree spends its nodes where the probability is.
+    Of a bin's candidates ``predicted`` is the mean probability, ``observed`` the share that was the true token.
 
     Args:
         model: on the prompts of interest.
         where: a place, and a depth or a class of rank, not both.
     """
-    if where.place not in model.places or (where.depth is not None and where.rank is not None):
+    if where.place not in model.places or not where.has_curve:
         raise ValueError(f"there is no reliability curve of {where} for {model.label}")
     binned = _binned(model.sums, where)
-    if binned.size == 0:
-        return []
     total = binned.sum(axis=0)
     found = []
-    for number in range(binned.shape[1]):
-        edges, predicted, true = total[number]
+    for number, (edges, predicted, true) in enumerate(total):
         (interval,) = share_intervals(prompt_spread(binned[:, number][:, [EDGES, TRUE]], ratios))
-        weight = predicted / total[:, PREDICTED].sum()
-        observed = Estimate(true / edges, interval)
-        found.append(ReliabilityBin(int(edges), float(weight), predicted / edges, observed))
+        found.append(
+            model.named(where)
+            | {"num_edges": int(edges), "weight_share": float(predicted / total[:, PREDICTED].sum())}
+            | {"predicted": predicted / edges, "observed": Estimate(true / edges, interval)}
+        )
     return found
 
 
-def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
-    """How well probabilities fit in a slice; None where there is no candidate."""
+def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -> None:
+    """Write bins as a Parquet file, whole or not at all.
+
+    Args:
+        path: the file.
+        rows: bins of `reliability` as flat rows, with their slices.
+        ids: columns with one value for all rows, which say where they come from.
+    """
+    frame = pl.DataFrame(rows, schema=RELIABILITY_SCHEMA, orient="row")
+    write_frame(path, frame.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
+
+
+def calibration(model: ScoredEdges, where: EdgeSlice, first: ScoredEdges | None = None) -> Figures | None:
+    """How well probabilities fit what came true in a slice; None where there is no candidate.
+
+    A node is one of a true path, with all its candidates in the slice. ``excess_per_node`` is the summed probabilities
+    less the true tokens: above 0 the edge model is overconfident. ``ece_per_node`` is the expected calibration error
+    less what noise adds to it, ``ece_per_node_raw`` as it is on these prompts; neither is known of a depth and a rank.
+    ``log_loss_per_node`` is the negative log-likelihood, in nats, of whether each candidate is the true token,
+    ``brier_per_node`` the squared errors, both summed over the candidates of a node.
+
+    Args:
+        model: on the prompts of interest.
+        where: which candidates.
+        first: the model against which the log loss is told; None: none.
+    """
     nodes, cells = node_sums(model, where)
     if cells[:, EDGES].sum() == 0:
         return None
@@ -171,18 +176,20 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
     per_node = np.stack([nodes, cells[:, PREDICTED] - cells[:, TRUE], cells[:, LOG_LOSS]], axis=1)
     excess, loss = intervals_of(prompt_spread(per_node, ratios))
     raw_ece, ece = _calibration_error(model, where, nodes)
-    return Calibration(
-        slice=where,
-        nodes=int(num),
-        edges=int(total[EDGES]),
-        expected=total[PREDICTED] / num,
-        observed=total[TRUE] / num,
-        excess=Estimate((total[PREDICTED] - total[TRUE]) / num, excess),
-        ece=ece,
-        raw_ece=raw_ece,
-        log_loss=Estimate(total[LOG_LOSS] / num, loss),
-        brier=total[SQUARES] / num,
-    )
+    against = None if first is None else loss_against(model, first, where)
+    return {
+        **model.named(where),
+        "num_nodes": int(num),
+        "num_edges": int(total[EDGES]),
+        "expected_per_node": total[PREDICTED] / num,
+        "true_per_node": total[TRUE] / num,
+        "excess_per_node": Estimate((total[PREDICTED] - total[TRUE]) / num, excess),
+        "ece_per_node": ece,
+        "ece_per_node_raw": raw_ece,
+        "log_loss_per_node": Estimate(total[LOG_LOSS] / num, loss),
+        "log_loss_against_first": against or NO_FIGURE,
+        "brier_per_node": total[SQUARES] / num,
+    }
 
 
 def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> Estimate | None:
@@ -210,10 +217,10 @@ def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:
     return nodes, cells.sum(axis=(1, 2, 3))
 
 
-def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> tuple[float | None, Estimate | None]:
+def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> tuple[float | None, Estimate]:
     """Distances between summed probabilities and true tokens of each bin, a node."""
-    if where.depth is not None and where.rank is not None:
-        return None, None
+    if not where.has_curve:
+        return None, NO_FIGURE
     binned = _binned(model.sums, where)
     off = binned[..., PREDICTED] - binned[..., TRUE]
     return sum_of_distances(prompt_spread(np.concatenate([nodes[:, None], off], axis=1), ratios))

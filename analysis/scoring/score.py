@@ -1,14 +1,15 @@
 """Edge models, orders of nodes and policies scored against what the target's text goes on with."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.scoring.gap_and_waste import NUM_SUMS, SIBLINGS, RoundSums, ScoredRounds, wrong_siblings
-from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, places_of
-from simlab.analysis.scoring.reliability import ScoredEdges
+from simlab.analysis.scoring.gap_and_waste import NUM_SUMS, SIBLINGS, ScoredRounds, policy_figures, wrong_siblings
+from simlab.analysis.scoring.path_places import TruePlaces, order_figures, path_coverage, true_places
+from simlab.analysis.scoring.reliability import EdgeSlice, ScoredEdges, calibration, reliability
+from simlab.analysis.table.estimates import Figures, Row, flat
 from simlab.arrays import Doubles, Longs
 from simlab.columns import columns_of, rounds_of_texts
 from simlab.cost import STAGES, CostTable
@@ -16,6 +17,7 @@ from simlab.policies.composition import order_of
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.policies.engine.replay import ReplaySums, sums_of_policy, sums_of_rounds
 from simlab.policies.fits.edge_sums import (
+    RANK_CLASSES,
     EdgeScoring,
     EdgeSums,
     add_edges,
@@ -26,119 +28,12 @@ from simlab.policies.fits.edge_sums import (
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import rounds
 from simlab.totals import COMMITTED, ROUNDS
 
 Prompt = tuple[str, str]
 """Dataset and name."""
-
-
-class EdgeTally:
-    """Sums of one edge model while texts go by.
-
-    Args:
-        label: what it is called.
-        edges: the model.
-        width: candidates at each depth of which it is asked.
-        num_prompts: P.
-    """
-
-    def __init__(self, label: str, edges: EdgeScoring, width: int, num_prompts: int) -> None:
-        self._label, self._edges, self._width, self._num_prompts = label, edges, width, num_prompts
-        self._sums: EdgeSums | None = None
-
-    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
-        """Some more texts; int64 ``[S]``, the prompt of each."""
-        if self._sums is None:
-            self._sums = no_edge_sums(self._num_prompts, texts.roots.counts.shape[1])
-        if self._edges.source is None:
-            add_edges(self._sums, texts, self._edges, self._width, prompts)
-        else:
-            add_lattice_edges(self._sums, texts, self._edges.source, self._width, prompts)
-
-    def scored(self) -> ScoredEdges:
-        """All of it; there was at least one text."""
-        assert self._sums is not None
-        return ScoredEdges(self._label, self._edges.has_probabilities, self._edges.reads_prefix, self._sums)
-
-
-class PlaceTally:
-    """Places of the true path in several orders of nodes while texts go by.
-
-    Args:
-        orders: by label.
-        most: nodes that are looked at, at most.
-        caps: node counts at which coverage is told.
-        num_prompts: P.
-    """
-
-    def __init__(
-        self, orders: Sequence[tuple[str, NodeOrder]], most: int, caps: tuple[int, ...], num_prompts: int
-    ) -> None:
-        self._orders, self._most, self._caps, self._num_prompts = orders, most, caps, num_prompts
-        self._parts: list[list[OrderPlaces]] = [[] for _ in orders]
-        self._prompts: list[Longs] = []
-        self._left: list[Longs] = []
-
-    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
-        """Some more texts; int64 ``[S]``, the prompt of each."""
-        for parts, (label, order) in zip(self._parts, self._orders, strict=True):
-            layer = order.layer(texts, self._most, order.has_probabilities)
-            parts.append(places_of(label, layer, self._caps, order.has_probabilities))
-        lengths = np.diff(texts.roots.firsts)
-        self._prompts.append(np.repeat(prompts, lengths))
-        self._left.append(np.repeat(texts.roots.firsts[1:], lengths) - np.arange(len(texts.roots.places)))
-
-    def scored(self) -> TruePlaces:
-        """All of it; there was at least one text."""
-        orders = tuple(OrderPlaces.joined(parts) for parts in self._parts)
-        prompts, left = np.concatenate(self._prompts), np.concatenate(self._left)
-        return TruePlaces(
-            most=self._most, caps=self._caps, num_prompts=self._num_prompts, prompts=prompts, left=left, orders=orders
-        )
-
-
-class RunTally:
-    """Sums of the rounds of one policy, and of the bound of its budget, while texts go by.
-
-    Args:
-        label: the policy's.
-        policy: the policy.
-        cost: what rounds cost; None: nothing is priced.
-        num_prompts: P.
-        channels: whose lists the bound may take tokens of, too.
-    """
-
-    def __init__(
-        self,
-        label: str,
-        policy: AnyPolicy,
-        cost: CostTable | None,
-        num_prompts: int,
-        channels: Sequence[ChannelNeed] = (),
-    ) -> None:
-        self._label, self._policy, self._cost, self._channels = label, policy, cost, tuple(channels)
-        self._sums, self._bound = np.zeros((2, num_prompts, NUM_SUMS))
-
-    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
-        """Some more texts; int64 ``[S]``, the prompt of each."""
-        found = [list(rounds(self._policy, sequence)) for sequence in texts.sequences]
-        columns = rounds_of_texts([columns_of(one) for one in found], texts)
-        cost = None if self._cost is None else self._cost.charged(self._policy)
-        own = _sums(sums_of_policy(self._policy, columns, texts, cost))
-        own[:, SIBLINGS] = [wrong_siblings(one) for one in found]
-        fewest = fewest_rounds(texts, self._policy.budget, self._channels)
-        bound = _sums(sums_of_rounds(fewest, texts, self._cost, STAGES))
-        np.add.at(self._sums, prompts, own)
-        np.add.at(self._bound, prompts, bound)
-
-    def scored(self) -> tuple[RoundSums, RoundSums]:
-        """The policy's and the bound's."""
-        return RoundSums(self._label, self._policy.budget, self._sums), RoundSums(
-            f"hindsight:budget={self._policy.budget}", self._policy.budget, self._bound
-        )
 
 
 def _sums(sums: ReplaySums) -> Doubles:
@@ -182,9 +77,35 @@ class Scoring:
         return Scoring(
             tuple(prompt for part in parts for prompt in part.prompts),
             tuple(map(ScoredEdges.joined, zip(*(part.edges for part in parts), strict=True))),
-            None if first.places is None else TruePlaces.joined(places),
+            None if first.places is None else TruePlaces.of_prompts(places),
             ScoredRounds.joined([part.rounds for part in parts]),
         )
+
+    def rows(self) -> dict[str, list[Row]]:
+        """The lists of ``simlab study scoring --json``; reliability curves of all candidates and of first ones."""
+        ranks = (None, RANK_CLASSES[0])
+        figures = {
+            "calibration": [
+                found
+                for model in self.edges
+                for where in model.slices()
+                if (found := calibration(model, where, self.edges[0] if where.is_whole else None)) is not None
+            ],
+            "reliability": self.reliability(lambda where: where.depth is None and where.rank in ranks),
+            "orders": [] if self.places is None else order_figures(self.places),
+            "coverage": [] if self.places is None else path_coverage(self.places),
+            "policies": policy_figures(self.rounds),
+        }
+        return {name: [flat(one) for one in found] for name, found in figures.items()}
+
+    def reliability(self, wanted: Callable[[EdgeSlice], bool]) -> list[Figures]:
+        """The bins of each edge model: of all its candidates, of each class of rank and of each depth.
+
+        Args:
+            wanted: which of these slices.
+        """
+        slices = [(model, where) for model in self.edges for where in model.slices() if where.has_curve]
+        return [bin_ for model, where in slices if wanted(where) for bin_ in reliability(model, where)]
 
     def by_dataset(self) -> "list[tuple[str, Scoring]]":
         """Everything scored on each dataset, in the order of the trace."""
@@ -228,22 +149,50 @@ def score_trace(
     """
     number = {prompt: index for index, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)
-    edges = [EdgeTally(label, scoring, limits.width, num) for label, scoring in _edge_models(orders, limits.width)]
-    places = PlaceTally(orders, limits.most, limits.caps, num)
-    runs = [RunTally("chain", Chain(), cost, num)]
-    channels = tuple(dict.fromkeys(need for policy in policies for need in policy.policy.needs.scored))
-    runs += [RunTally(policy.label, policy.policy, cost, num, channels) for policy in policies]
-    tallies: list[EdgeTally | PlaceTally | RunTally] = [*edges, places, *runs]
+    models = _edge_models(orders, limits.width)
+    edge_sums: list[EdgeSums] = []
+    places: list[TruePlaces] = []
+    sums = np.zeros((1 + 2 * len(policies), num, NUM_SUMS))
     for part in texts:
         of_texts = np.array(
             [number[sequence.prompt.dataset, sequence.prompt.prompt_id] for sequence in part.sequences], np.int64
         )
-        for tally in tallies:
-            tally.add(part, of_texts)
+        edge_sums = edge_sums or [no_edge_sums(num, part.roots.counts.shape[1]) for _ in models]
+        for (_, edges), own in zip(models, edge_sums, strict=True):
+            if edges.source is None:
+                add_edges(own, part, edges, limits.width, of_texts)
+            else:
+                add_lattice_edges(own, part, edges.source, limits.width, of_texts)
+        if orders:
+            places.append(true_places(orders, part, of_texts, limits.most, limits.caps, num))
+        for run, found in zip(sums, _rounds(policies, part, cost), strict=True):
+            np.add.at(run, of_texts, found)
         advance(len(part.roots.places))
-    (chain, _), *found = (run.scored() for run in runs)
-    rounds = ScoredRounds(chain, tuple(own for own, _ in found), tuple(bound for _, bound in found))
-    return Scoring(tuple(prompts), tuple(edge.scored() for edge in edges), places.scored() if orders else None, rounds)
+    return Scoring(
+        tuple(prompts),
+        tuple(
+            ScoredEdges(label, edges.has_probabilities, edges.reads_prefix, own)
+            for (label, edges), own in zip(models, edge_sums, strict=True)
+        ),
+        TruePlaces.joined(places) if orders else None,
+        ScoredRounds(
+            tuple(policy.label for policy in policies), tuple(policy.policy.budget for policy in policies), sums
+        ),
+    )
+
+
+def _rounds(policies: Sequence[NamedPolicy], texts: RecordedTexts, cost: CostTable | None) -> Iterator[Doubles]:
+    """Sums of each text, float64 ``[S, NUM_SUMS]``, under the chain, each policy, and the bound of each."""
+    for policy in (Chain(), *(named.policy for named in policies)):
+        found = [list(rounds(policy, sequence)) for sequence in texts.sequences]
+        columns = rounds_of_texts([columns_of(one) for one in found], texts)
+        sums = _sums(sums_of_policy(policy, columns, texts, None if cost is None else cost.charged(policy)))
+        sums[:, SIBLINGS] = [wrong_siblings(one) for one in found]
+        yield sums
+    channels = tuple(dict.fromkeys(need for named in policies for need in named.policy.needs.scored))
+    for named in policies:
+        fewest = fewest_rounds(texts, named.policy.budget, channels)
+        yield _sums(sums_of_rounds(fewest, texts, cost, STAGES))
 
 
 def without_budget(label: str) -> str:

@@ -7,20 +7,19 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from simlab.analysis.figure_style import BLUE, GREY, INDIGO, LIGHT, OCHRE, VERMILLION, on_white
-from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
-from simlab.analysis.scoring.path_places import order_figures, path_coverage
+from simlab.analysis.scoring.gap_and_waste import policy_figures
+from simlab.analysis.scoring.path_places import TruePlaces, order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
     ANY,
     OFF_SPINE,
     ON_SPINE,
-    Calibration,
     EdgeSlice,
     ScoredEdges,
     calibration,
-    loss_against,
 )
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures
 from simlab.analysis.table.text import aligned, is_known, number, within_width
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 
@@ -95,10 +94,8 @@ def first_candidates_figure(rows: Rows, edges: Sequence[str]) -> go.Figure:
             figure.add_scatter(
                 x=[row["depth"] for row in some],
                 y=[row["expected_per_node"] for row in some],
-                mode="lines+markers",
-                line={"color": _COLORS[index], "dash": _DASHES[index]},
-                marker={"symbol": _SYMBOLS[index], "size": 7},
                 name=label,
+                **_style(index),
                 legendgroup=label,
                 showlegend=column == 1,
                 row=1,
@@ -123,10 +120,8 @@ def coverage_figure(rows: Rows, cap: int) -> go.Figure:
         figure.add_scatter(
             x=[row["depth"] for row in some],
             y=[row[f"covered_share_{cap}"] for row in some],
-            mode="lines+markers",
-            line={"color": _COLORS[index % len(_COLORS)], "dash": _DASHES[index % len(_DASHES)]},
-            marker={"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7},
             name=label,
+            **_style(index),
         )
     figure.update_xaxes(title_text="depth", dtick=1)
     figure.update_yaxes(title_text=f"true path within {cap} nodes, share of roots", rangemode="tozero")
@@ -188,6 +183,12 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid"
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
 
+def _style(index: int) -> dict[str, Any]:
+    """Line and marks of an edge model or an order, different from those of its neighbours."""
+    line = {"color": _COLORS[index % len(_COLORS)], "dash": _DASHES[index % len(_DASHES)]}
+    return {"mode": "lines+markers", "line": line, "marker": {"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7}}
+
+
 def _chosen(rows: Rows, **wanted: str | int | None) -> list[Mapping[str, Any]]:
     """Rows of everything, not of one dataset, that have these values."""
     return [
@@ -217,14 +218,6 @@ _THREE = ("expected", "true", "excess [95 %]")
 
 _DEPTHS = (1, 2, 3, 4, 6, 8, 12, 15)
 """Depths that are printed."""
-
-_GAP_HEADING = (
-    ("policy", ""),
-    ("acceptance length", "pooled"),
-    ("", "macro avg"),
-    ("gap closed, %", "[95 %]"),
-    ("against first", "[95 %]"),
-)
 
 _NOTES = (
     "Spine: the greedy path, the root and what first candidates alone reach; off-spine: all other nodes of the "
@@ -258,7 +251,8 @@ def scoring_text(scored: Scoring, heading: str = "", details: bool = False) -> s
     parts = [f"{heading}: {len(scored.prompts)} prompts" if heading else ""]
     parts += [_first_candidates(scored.edges)] if scored.edges else []
     parts += [_edges(scored.edges), *map(_by_depth_and_rank, scored.edges)] if scored.edges and details else []
-    parts += [] if scored.places is None else [_orders(scored, details), *([_coverage(scored)] if details else [])]
+    if scored.places is not None:
+        parts += [_orders(scored.places, details), *([_coverage(scored.places)] if details else [])]
     policies = policy_figures(scored.rounds)
     parts += [_gaps(policies), *([_speed_gaps(policies), _waste(policies)] if details else [])]
     parts += [f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough." if few else ""]
@@ -273,11 +267,11 @@ def scoring_notes(details: bool = False) -> str:
 _VERDICTS = {1: "overconfident", -1: "underconfident", 0: "not significant"}
 
 
-def confidence(one: Calibration | None) -> str:
+def confidence(excess: Estimate | None) -> str:
     """What the interval of a calibration says: on which side of what came true the probabilities are."""
-    if one is None or not is_known(one.excess.interval):
+    if excess is None or not is_known(excess.interval):
         return "not known"
-    return _VERDICTS[one.excess.side_of(0.0)]
+    return _VERDICTS[excess.side_of(0.0)]
 
 
 def calibration_verdict(models: Sequence[ScoredEdges]) -> str:
@@ -285,14 +279,13 @@ def calibration_verdict(models: Sequence[ScoredEdges]) -> str:
     model = next((one for one in models if one.has_probabilities), None)
     if model is None:
         return ""
-    on, off = (calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0])) for place in (ON_SPINE, OFF_SPINE))
-    said = [confidence(one) for one in (on, off)]
+    found = [calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0])) for place in (ON_SPINE, OFF_SPINE)]
+    said = [confidence(None if one is None else one["excess_per_node"]) for one in found]
     lines = [f"Are the drafter's probabilities calibrated? {_answer(*said)} First candidates of {model.label}:"]
-    lines += [
-        f"{place}: predicted {one.expected:.3f}, observed {one.observed:.3f}, difference {one.excess:3} ({verdict})"
-        for place, one, verdict in zip(("on the greedy path", "off it"), (on, off), said, strict=True)
-        if one is not None
-    ]
+    for place, one, verdict in zip(("on the greedy path", "off it"), found, said, strict=True):
+        if one is not None:
+            expected, true, excess = _three(one)
+            lines.append(f"{place}: predicted {expected}, observed {true}, difference {excess} ({verdict})")
     return within_width("\n".join(lines))
 
 
@@ -309,53 +302,27 @@ def _first_candidates(models: Sequence[ScoredEdges]) -> str:
         for place in (ON_SPINE, OFF_SPINE):
             found = calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0]))
             if found is not None:
-                verdict = confidence(found) if model.has_probabilities else "not probabilities"
+                verdict = confidence(found["excess_per_node"]) if model.has_probabilities else "not probabilities"
                 cells.append([model.label, place, *_three(found), verdict])
     return f"First candidates, all depths together\n\n{aligned(cells, [True, True, False, False, True, True])}"
 
 
 def _edges(models: Sequence[ScoredEdges]) -> str:
-    cells = [
-        [
-            "edge model",
-            "below",
-            "nodes",
-            "expected",
-            "true",
-            "excess [95 %]",
-            "ECE [95 %]",
-            "log loss",
-            "against [95 %]",
-        ]
-    ]
+    heads = ["edge model", "below", "nodes", *_THREE, "ECE [95 %]", "log loss", "against [95 %]"]
+    cells = [heads]
     for model in models:
-        for where in (EdgeSlice(place) for place in model.places):
-            found = calibration(model, where)
+        name = model.label if model.has_probabilities else f"{model.label} (no probabilities)"
+        for where in map(EdgeSlice, model.places):
+            found = calibration(model, where, None if model is models[0] else models[0])
             if found is not None:
-                cells.append([_name(model), *_edge_cells(found), _against(model, models[0], where)])
+                losses = [f"{found['log_loss_per_node']:v3}", _estimate(found["log_loss_against_first"], "3")]
+                ece = f"{found['ece_per_node']:3}"
+                cells.append([name, where.place, f"{found['num_nodes']:,}", *_three(found), ece, *losses])
     return "Probabilities of the candidates below a node\n\n" + aligned(cells, [True, True, *[False] * 3, *[True] * 4])
 
 
-def _name(model: ScoredEdges) -> str:
-    return model.label if model.has_probabilities else f"{model.label} (no probabilities)"
-
-
-def _edge_cells(one: Calibration) -> list[str]:
-    ece = "" if one.ece is None else f"{one.ece:3}"
-    return [
-        one.slice.place,
-        f"{one.nodes:,}",
-        number(one.expected, 3),
-        number(one.observed, 3),
-        f"{one.excess:3}",
-        ece,
-        f"{one.log_loss:v3}",
-    ]
-
-
-def _against(model: ScoredEdges, first: ScoredEdges, where: EdgeSlice) -> str:
-    found = None if model is first else loss_against(model, first, where)
-    return "" if found is None else f"{found:3}"
+def _estimate(figure: Estimate, form: str) -> str:
+    return "" if figure is NO_FIGURE else format(figure, form)
 
 
 def _by_depth_and_rank(model: ScoredEdges) -> str:
@@ -370,71 +337,62 @@ def _by_depth_and_rank(model: ScoredEdges) -> str:
     return f"{title}\n\n{aligned(cells, [True, *(False, False, True) * 2])}"
 
 
-def _three(one: Calibration | None) -> list[str]:
+def _three(one: Figures | None) -> list[str]:
     if one is None:
         return [""] * 3
-    return [number(one.expected, 3), number(one.observed, 3), f"{one.excess:3}"]
+    return [*(number(one[name], 3) for name in ("expected_per_node", "true_per_node")), f"{one['excess_per_node']:3}"]
 
 
-def _orders(scored: Scoring, details: bool) -> str:
-    assert scored.places is not None
-    caps = scored.places.caps if details else scored.places.caps[:1]
+def _orders(places: TruePlaces, details: bool) -> str:
+    caps = places.caps if details else places.caps[:1]
     cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
-    for figures in order_figures(scored.places):
-        over = (
-            [""] * len(caps)
-            if figures.overstated is None
-            else [f"{share:1%}" for share in figures.overstated[: len(caps)]]
-        )
-        cells.append([figures.order, f"{figures.auc:3}", f"{figures.excess:2}", *over])
-    title = f"Where the target's path is among the first {scored.places.most} nodes, at every root"
+    for one in order_figures(places):
+        over = (_estimate(one[f"overstated_share_{cap}"], "1%") for cap in caps)
+        cells.append([one["order"], f"{one['auc']:3}", f"{one['excess_nodes']:2}", *over])
+    title = f"Where the target's path is among the first {places.most} nodes, at every root"
     return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
 
 
-def _coverage(scored: Scoring) -> str:
-    places = scored.places
-    assert places is not None
+def _coverage(places: TruePlaces) -> str:
     heading = [f"in {cap} nodes, %" for cap in places.caps]
     cells = [["order of nodes", "depth", *heading, "nodes, median", "at 90 %"]]
-    for order in places.orders:
-        for coverage in path_coverage(places, order):
-            if coverage.depth in _DEPTHS:
-                shares = [f"{share:1%}" for share in coverage.shares]
-                nodes = [_nodes(n, places.most) for n in (coverage.median, coverage.ninety)]
-                cells.append([coverage.order, str(coverage.depth), *shares, *nodes])
+    for one in path_coverage(places):
+        if one["depth"] in _DEPTHS:
+            shares = [f"{one[f'covered_share_{cap}']:1%}" for cap in places.caps]
+            nodes = (one["nodes_median"], one["nodes_90_percent"])
+            needed = [f"> {places.most}" if num is None else str(num) for num in nodes]
+            cells.append([one["order"], str(one["depth"]), *shares, *needed])
     title = "Nodes that it takes to hold the target's path down to a depth"
     return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
 
 
-def _nodes(nodes: int | None, most: int) -> str:
-    return f"> {most}" if nodes is None else str(nodes)
-
-
-def _gaps(figures: Sequence[PolicyFigures]) -> str:
-    cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
-    for policy in figures:
-        against = "" if policy.against_first is None else f"{policy.against_first:1%}"
-        lengths = [number(length, 2) for length in (policy.acceptance_length, policy.acceptance_length_macro)]
-        cells.append([policy.policy, *lengths, f"{policy.closed:1%}", against])
+def _gaps(figures: Sequence[Figures]) -> str:
+    cells = [
+        ["policy", "acceptance length", "", "gap closed, %", "against first"],
+        ["", "pooled", "macro avg", "[95 %]", "[95 %]"],
+    ]
+    for one in figures:
+        lengths = [number(one[name], 2) for name in ("acceptance_length", "acceptance_length_macro")]
+        against = _estimate(one["gap_closed_against_first"], "1%")
+        cells.append([one["policy"], *lengths, f"{one['gap_closed_share']:1%}", against])
     table = aligned(cells, [True, False, False, True, True])
     return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{table}"
 
 
-def _speed_gaps(figures: Sequence[PolicyFigures]) -> str:
+def _speed_gaps(figures: Sequence[Figures]) -> str:
     """Both ends of the gap in acceptance length, and the gap in tokens/s; empty without speeds."""
     cells = [["policy", "chain", "oracle", "tokens/s", "gap in tokens/s closed, % [95 %]"]]
-    for policy in figures:
-        closed = "" if policy.speed_closed is None else f"{policy.speed_closed:1%}"
-        speed = "" if policy.tokens_per_s is None else number(policy.tokens_per_s, 1)
-        cells.append([policy.policy, number(policy.chain, 2), number(policy.hindsight, 2), speed, closed])
-    return (
-        f"Acceptance length at both ends, and the gap in speed\n\n{aligned(cells, [True, False, False, False, True])}"
-    )
+    for one in figures:
+        ends = [number(one[f"{name}_acceptance_length"], 2) for name in ("chain", "hindsight")]
+        speed = "" if one["tokens_per_s"] is None else number(one["tokens_per_s"], 1)
+        cells.append([one["policy"], *ends, speed, _estimate(one["speed_gap_closed_share"], "1%")])
+    table = aligned(cells, [True, False, False, False, True])
+    return f"Acceptance length at both ends, and the gap in speed\n\n{table}"
 
 
-def _waste(figures: Sequence[PolicyFigures]) -> str:
+def _waste(figures: Sequence[Figures]) -> str:
     cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
-    for policy in figures:
-        shares = (policy.accepted_share, policy.sibling_share, policy.below_wrong_share)
-        cells.append([policy.policy, number(policy.drafted, 1), *(f"{share:1%}" for share in shares)])
+    for one in figures:
+        shares = (f"{one[f'{name}_share']:1%}" for name in ("accepted", "sibling", "below_wrong"))
+        cells.append([one["policy"], number(one["num_drafted"], 1), *shares])
     return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"

@@ -7,6 +7,7 @@ all prompts takes the mix of datasets as drawn by chance too; a mean over datase
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -76,6 +77,27 @@ class Estimate:
         if spec[:1] in ("v", "i"):
             return ends if spec[0] == "i" else number(factor * self.value, digits)
         return f"{number(factor * self.value, digits)} {ends}".rstrip()
+
+
+Scalar = str | int | float | bool | None
+Row = dict[str, Scalar]
+
+Figures: TypeAlias = dict[str, Any]
+"""Labels, numbers and estimates by the keys of the JSON."""
+
+NO_FIGURE = Estimate(math.nan)
+"""An estimate that is asked of nobody, such as of how far the first is ahead of itself; its cell stays empty."""
+
+
+def flat(figures: Figures) -> Row:
+    """Scalars alone: of an estimate the value and both ends; what is not known is None."""
+    row: Row = {}
+    for name, value in figures.items():
+        if isinstance(value, Estimate):
+            row |= value.row(name, digits=None)
+        else:
+            row[name] = finite(value) if isinstance(value, float) else value
+    return row
 
 
 def estimates(spread: Spread) -> list[Estimate]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic
@@ -12,7 +12,8 @@ import polars as pl
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
-from simlab.analysis.curves.text import CurveExample, curves_text, unimodality_verdict, worst_example
+from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -201,9 +202,9 @@ class CurveTable(StudyResult):
     @property
     def summaries(self) -> list[CurveSummary]:
         """Summaries of each edge model at each machine's prices, on everything."""
-        return list(curve_summaries(self.rows, self.settings))
+        return curve_summaries(self.rows, self.settings)
 
-    def worst(self, setting: CurveSetting) -> CurveExample:
+    def worst(self, setting: CurveSetting) -> Figures:
         """The root where the first stop lost most."""
         inputs = self.inputs
         machine = {machine.cost_id: machine for machine in inputs.machines}[setting.cost_id]
@@ -216,7 +217,6 @@ class CurveTable(StudyResult):
         prices are known; and the curve of the root where the first stop lost most.
         """
         inputs = self.inputs
-        worst = [self.worst(setting) for setting in self.settings]
         return {
             "text_id": inputs.trace.text_id,
             "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
@@ -229,29 +229,28 @@ class CurveTable(StudyResult):
                 for setting in self.settings
             ],
             "split_halves": [
-                {"edges": setting.edges, "cost_id": setting.cost_id, **asdict(setting.halves)}
+                {"edges": setting.edges, "cost_id": setting.cost_id, **setting.halves}
                 for setting in self.settings
                 if setting.halves is not None
             ],
             "prices": [
                 {"cost_id": price.cost_id, **told_apart(price.file).row()} for price in inputs.prices if price.file
             ],
-            "worst_curves": [example.row() for example in worst],
+            "worst_curves": [self.worst(setting) for setting in self.settings],
         }
 
     def text(self) -> str:
         """The tables as ``simlab study curves`` prints them."""
         inputs = self.inputs
-        summaries = self.summaries
-        if self.by is not None:
-            summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
+        whole = self.summaries
+        slices = [] if self.by is None else curve_summaries(self.rows, self.settings, self.by)
         where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"
         names = {price.cost_id or "": Path(price.heading.split(":")[0]).name for price in inputs.prices}
         lines = [
-            f"{unimodality_verdict(self.summaries, names)}\n",
+            f"{unimodality_verdict(whole, names)}\n",
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
-            curves_text(summaries, {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
+            curves_text([*slices, *whole], {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),
             *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
         ]

@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.analysis.scoring import rows
+from simlab.analysis.scoring.reliability import write_reliability
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
 from simlab.analysis.scoring.text import calibration_verdict, scoring_notes, scoring_text
+from simlab.analysis.table.estimates import Row, flat
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -113,11 +114,11 @@ class ScoringTable(StudyResult):
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study scoring --json``; the slice of a row is the dataset, or null for all."""
-        inputs, parts = self.inputs, self.parts
-
-        def listed(made: list[tuple[str | None, list[rows.Row]]]) -> list[rows.Row]:
-            return [row for name, some in made for row in rows.with_slice(some, name)]
-
+        inputs = self.inputs
+        lists: dict[str, list[Row]] = {}
+        for name, part in self.parts:
+            for key, rows in part.rows().items():
+                lists.setdefault(key, []).extend({"slice": name, **row} for row in rows)
         return {
             "text_id": inputs.trace.text_id,
             "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
@@ -127,11 +128,7 @@ class ScoringTable(StudyResult):
             "nodes": inputs.limits.most,
             "width": inputs.limits.width,
             "in_sample": list(inputs.in_sample),
-            "calibration": listed([(name, rows.calibration_rows(part)) for name, part in parts]),
-            "reliability": listed([(name, rows.reliability_rows(part, every_depth=False)) for name, part in parts]),
-            "orders": listed([(name, rows.order_rows(part)) for name, part in parts]),
-            "coverage": listed([(name, rows.coverage_rows(part)) for name, part in parts]),
-            "policies": listed([(name, rows.policy_rows(part)) for name, part in parts]),
+            **lists,
         }
 
     def text(self) -> str:
@@ -161,12 +158,10 @@ class ScoringTable(StudyResult):
         """Write a Parquet file with a row for each bin of each reliability curve."""
         inputs = self.inputs
         bins = [
-            row
-            for name, part in self.parts
-            for row in rows.with_slice(rows.reliability_rows(part, every_depth=True), name)
+            {"slice": name, **flat(one)} for name, part in self.parts for one in part.reliability(lambda _where: True)
         ]
         ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
-        rows.write_reliability(path, bins, {**ids, "simlab_version": VERSION})
+        write_reliability(path, bins, {**ids, "simlab_version": VERSION})
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,20 @@
 """What ``simlab optimize`` searches, and where: dev and evaluation prompts, prices, the entries, the objective."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from simlab.analysis.optimize.candidate_sums import prompt_hash
+from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S, WORST_CASE, prompt_hash
 from simlab.analysis.table.prompt_sums import Prompt
-from simlab.draft import Prompt as AskedPrompt
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.inputs.trace import prompt_of
 from simlab.traces.artefacts.optimum import PromptSource
 from simlab.traces.reader import Trace
 
-TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
 OBJECTIVES = (TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE)
 
 DEFAULT_BUDGET = 256
@@ -60,7 +59,7 @@ class PromptSet:
         """Which of the prompts each sequence is of, by its index; of the prompts at these places, or all."""
         wanted = range(len(self.prompts)) if places is None else places
         number = {self.prompts[place]: at for at, place in enumerate(wanted)}
-        keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
+        keys = ((record.index, prompt_of(record)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
     def read_from(self) -> PromptSource:
@@ -69,9 +68,7 @@ class PromptSet:
 
     def heading(self) -> str:
         """Number and source of the prompts, in a line."""
-        datasets: dict[str, int] = {}
-        for dataset, _ in self.prompts:
-            datasets[dataset] = datasets.get(dataset, 0) + 1
+        datasets = Counter(dataset for dataset, _ in self.prompts)
         of = ", ".join(f"{num} {name}" for name, num in datasets.items())
         num = len(self.prompts)
         return f"{num} prompt{'' if num == 1 else 's'} ({of}) of {self.trace.label} (text {self.trace.text_id})"
@@ -98,7 +95,7 @@ class SearchInputs:
 
 def search_inputs(
     trace: Trace,
-    report_on: TraceSource | None,
+    report_on: Trace | None,
     costs: Sequence[Path],
     draft_name: str | None,
     objective: str | None,
@@ -116,7 +113,7 @@ def search_inputs(
         )
         other, other_draft, other_prices = trace, draft, prices
     else:
-        other, split = opened(report_on), ""
+        other, split = report_on, ""
         other_draft = other.draft_name(draft_name)
         _check_same_models(trace, draft, other, other_draft)
         _check_no_shared_prompts(trace, other)
@@ -164,13 +161,9 @@ def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> 
     return tuple(found.values())
 
 
-def _key(prompt: AskedPrompt) -> Prompt:
-    return prompt.dataset, prompt.prompt_id
-
-
 def _prompts(trace: Trace) -> tuple[Prompt, ...]:
     """In the order of the trace."""
-    found = tuple(dict.fromkeys(_key(record.prompt) for record in trace.sequences()))
+    found = tuple(dict.fromkeys(map(prompt_of, trace.sequences())))
     if not found:
         raise TraceError(f"{trace.place} holds no sequences, so there is nothing to search or report on")
     return found
@@ -208,14 +201,12 @@ def _check_same_models(trace: Trace, draft: str, other: Trace, other_draft: str)
 
 
 def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
-    names = {_key(record.prompt) for record in other.sequences()}
+    names = set(map(prompt_of, other.sequences()))
     texts = {record.prompt.token_ids.tobytes() for record in other.sequences()}
     shared = [
-        key
-        for key, tokens in (
-            (_key(sequence.prompt), sequence.prompt.token_ids.tobytes()) for sequence in trace.sequences()
-        )
-        if key in names or tokens in texts
+        prompt_of(record)
+        for record in trace.sequences()
+        if prompt_of(record) in names or record.prompt.token_ids.tobytes() in texts
     ]
     if shared:
         num = len(set(shared))

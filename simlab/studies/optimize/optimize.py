@@ -24,7 +24,7 @@ from simlab.analysis.optimize.finalists import (
 )
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import SPEEDS, within_width
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, as_usage_error
@@ -40,13 +40,13 @@ from simlab.studies.optimize.options import OptimizeOptions
 from simlab.studies.optimize.search import (
     SearchOptions,
     SearchOutcome,
-    SumsOfPolicies,
     at_the_ends,
     check_one_step,
     known_sums,
     search,
-    searched_part,
+    shared_by_parts,
     sum_rows,
+    sums_on,
 )
 from simlab.studies.optimize.space import CHAIN, PLAIN, THIRD, SearchPoint, SearchSpace, is_reference, search_space_of
 from simlab.studies.optimize.trials import plan_of, run_trials
@@ -54,7 +54,7 @@ from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import ROLES, ChosenPolicy, Optimum, Scalar, write_optimum
 from simlab.traces.format.alone import writing_alone
-from simlab.traces.results.files import write_results
+from simlab.traces.results.files import NotedPart, write_results
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.sums import write_sums
 from simlab.tracking.tracker import Tracker, check_trackers, tracking
@@ -83,7 +83,6 @@ class PolicyChoice:
         optimum: for the file.
         standing: on the evaluation prompts.
         results: result rows of the finalists there.
-        summaries: of these, for each machine.
         in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
         not_chosen: policies of larger figures whose size nobody timed, with the measured node counts around it.
     """
@@ -91,7 +90,6 @@ class PolicyChoice:
     optimum: Optimum
     standing: FinalistVerdict
     results: Results
-    summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
     not_chosen: tuple[str, ...]
 
@@ -136,8 +134,7 @@ def report_choice(
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
-    summaries = tuple(tuple(summarise(results_at(rows[1], price.cost_id))) for price in inputs.evaluation.prices)
-    return PolicyChoice(optimum, standing, rows[1], summaries, in_sample, _not_chosen(dev, values, places[0]))
+    return PolicyChoice(optimum, standing, rows[1], in_sample, _not_chosen(dev, values, places[0]))
 
 
 def _not_chosen(dev: SearchOutcome, values: Doubles, best: int) -> tuple[str, ...]:
@@ -487,12 +484,12 @@ def _summed(options: OptimizeOptions, part: Part, path: Path) -> SummedPart:
     space = search_space_of(options.policies, options.engine, inputs)
     on_ray = ray_options(options.ray, options.workers)
     check_one_step(space, options.halving, "--shard")
-    everything, rows, num_prompts = range(len(space.points)), [], 0
+    rows, num_prompts = [], 0
     with workers_on(on_ray, options.threads) as what:
         for side in (inputs.dev, inputs.evaluation):
             own = part.neighbours(len(side.prompts))
-            found = SumsOfPolicies(space.points, side, SearchOptions(what, options.progress))(everything, own)
+            found = sums_on(space.points, side, SearchOptions(what, options.progress), own)
             rows.append(sum_rows(side, space.points, found))
             num_prompts += len(own)
-    write_sums(path, pl.concat(rows), searched_part(part, inputs))
+    write_sums(path, pl.concat(rows), NotedPart(part, shared_by_parts(inputs)))
     return SummedPart(path, part, len(space.points), num_prompts)

@@ -1,7 +1,8 @@
 """The search of ``simlab optimize``: what policies come to on which prompts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.optimize.candidate_sums import (
+    ACCEPTANCE_LENGTH,
     CandidateSums,
     best_places,
     halve_candidates,
@@ -26,14 +28,13 @@ from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceJob, handed
-from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, PromptSet, SearchInputs
+from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
 from simlab.totals import DRAFTED, ROUNDS
 from simlab.traces.format.documents import first_difference
-from simlab.traces.results.files import NotedPart, check_whole
+from simlab.traces.results.files import check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema
-from simlab.workers.parts import Part
 from simlab.workers.threads import Threads, Workers, not_told
 
 # A search in parts: each machine sums up some of the prompts, and whoever has all sums chooses.
@@ -60,11 +61,6 @@ def check_one_step(space: SearchSpace, halving: bool | None, option: str) -> Non
         raise UsageError(f"--halving drops policies by their sums on all prompts, so it takes no {option}")
 
 
-def searched_part(part: Part, inputs: SearchInputs) -> NotedPart:
-    """What the file of a part says of the search that it is a part of."""
-    return NotedPart(part, _search(inputs))
-
-
 def sum_rows(side: PromptSet, points: Sequence[SearchPoint], sums: CandidateSums) -> SumRows:
     """The sums of policies on some prompts, as a table: prompt after prompt, machine after machine.
 
@@ -88,49 +84,41 @@ def sum_rows(side: PromptSet, points: Sequence[SearchPoint], sums: CandidateSums
     return rows.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSums:
-    """The sums of a search that its parts have worked out.
-
-    Attributes:
-        path: of the file.
-        rows: of both sides.
-    """
-
-    path: Path
-    rows: SumRows
-
-    def on(self, side: PromptSet, points: Sequence[SearchPoint]) -> CandidateSums:
-        """The sums of these policies on all prompts of a side."""
-        wanted = _keys(side, points, range(len(side.prompts)))
-        known = self.rows.filter(side=side.name).with_columns(known=pl.lit(value=True))
-        found = wanted.join(known, on=_KEYS, how="left", nulls_equal=True, maintain_order="left")
-        lacking = found.filter(pl.col("known").is_null())
-        if found.height != wanted.height or not lacking.is_empty():
-            dataset, prompt, cost_id, policy, _ = (lacking if lacking.height else found).select(_KEYS).row(0)
-            raise UsageError(
-                f"{self.path} has not one sum of {policy} with the latency profile {cost_id} on {dataset}/{prompt}; "
-                "type the same -p, --cost and --node-cap as for its parts"
-            )
-        shape = (len(side.prompts), len(side.prices), len(points))
-        table = found.select(pl.col(SUMS).cast(pl.Float64).fill_null(float("nan")))
-        committed, rounds, drafted, seconds, plain = (
-            np.ascontiguousarray(np.moveaxis(table[name].to_numpy().reshape(shape), 0, 2)) for name in SUMS
-        )
-        return CandidateSums(side.prompts, committed[0, 0], rounds, drafted, seconds, plain[:, 0])
+KnownSums: TypeAlias = Callable[[PromptSet, Sequence[SearchPoint]], CandidateSums]
+"""The sums of policies on all prompts of a side that the parts of a search have worked out."""
 
 
 def known_sums(path: Path, inputs: SearchInputs) -> KnownSums:
     """The sums of all parts of this very search."""
     rows, noted, of = read_sums(path)
     check_whole(path, noted)
-    differing = first_difference(dict(sorted(of.items(), reverse=True)), _search(inputs))
+    differing = first_difference(dict(sorted(of.items(), reverse=True)), shared_by_parts(inputs))
     if differing is not None:
         raise UsageError(f"{path} is of another search: it differs in {differing}; give it what its parts were given")
-    return KnownSums(path, rows)
+    return partial(_known, path, rows)
 
 
-def _search(inputs: SearchInputs) -> Mapping[str, object]:
+def _known(path: Path, rows: SumRows, side: PromptSet, points: Sequence[SearchPoint]) -> CandidateSums:
+    """The sums of these policies on all prompts of a side, by the rows of a file."""
+    wanted = _keys(side, points, range(len(side.prompts)))
+    known = rows.filter(side=side.name).with_columns(known=pl.lit(value=True))
+    found = wanted.join(known, on=_KEYS, how="left", nulls_equal=True, maintain_order="left")
+    lacking = found.filter(pl.col("known").is_null())
+    if found.height != wanted.height or not lacking.is_empty():
+        dataset, prompt, cost_id, policy, _ = (lacking if lacking.height else found).select(_KEYS).row(0)
+        raise UsageError(
+            f"{path} has not one sum of {policy} with the latency profile {cost_id} on {dataset}/{prompt}; "
+            "type the same -p, --cost and --node-cap as for its parts"
+        )
+    shape = (len(side.prompts), len(side.prices), len(points))
+    table = found.select(pl.col(SUMS).cast(pl.Float64).fill_null(float("nan")))
+    committed, rounds, drafted, seconds, plain = (
+        np.ascontiguousarray(np.moveaxis(table[name].to_numpy().reshape(shape), 0, 2)) for name in SUMS
+    )
+    return CandidateSums(side.prompts, committed[0, 0], rounds, drafted, seconds, plain[:, 0])
+
+
+def shared_by_parts(inputs: SearchInputs) -> Mapping[str, object]:
     """What all parts of a search agree in, besides their policies."""
     of: dict[str, object] = {"simlab_version": VERSION}
     for side in (inputs.dev, inputs.evaluation):
@@ -180,63 +168,55 @@ class SearchOptions:
     note: Callable[[Mapping[str, float]], object] = field(default=lambda _: None)
 
 
-class SumsOfPolicies:
+def sums_on(
+    points: Sequence[SearchPoint], side: PromptSet, options: SearchOptions, prompts: Sequence[int] | None = None
+) -> CandidateSums:
     """Sums of policies on prompts of one side.
 
     Args:
         points: the policies.
-        side: the prompts.
+        side: whose prices they are at.
         options: workers and bar.
+        prompts: places of the prompts; None: all.
     """
+    wanted = range(len(side.prompts)) if prompts is None else prompts
+    (plain,) = parse_policies(["ar"])
+    priced: list[PricedPolicy] = []
+    for machine, prices in enumerate(side.prices):
+        named = [plain, *(point.policies[machine] for point in points)]
+        priced += [(policy.policy, prices.cost_of(policy.policy)) for policy in named]
+    sums, committed = np.zeros((3, len(priced), len(wanted))), np.zeros(len(wanted))
+    sequences = side.sequences(wanted)
+    lengths = {record.index: len(record.text) for record in side.trace.sequences() if record.index in sequences}
+    for texts, which, found in _found(priced, lengths, side, options):
+        for number, index in enumerate(texts):
+            at = sequences[index]
+            sums[:, which, at] += found[:, :, number]
+            committed[at] += (lengths[index] - 1) if which[0] == 0 else 0
+    rounds, drafted, seconds = sums.reshape(3, len(side.prices), len(points) + 1, len(wanted))
+    names = tuple(side.prompts[prompt] for prompt in wanted)
+    return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def __init__(self, points: Sequence[SearchPoint], side: PromptSet, options: SearchOptions) -> None:
-        self._points, self._side, self._workers = points, side, options.workers
-        self._progress = options.progress
 
-    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
-        """Sums of the policies at these places on the prompts at these."""
-        side, priced = self._side, self._priced(places)
-        sums = np.zeros((3, len(priced), len(prompts)))
-        committed = np.zeros(len(prompts))
-        sequences = side.sequences(prompts)
-        lengths = {record.index: len(record.text) for record in side.trace.sequences()}
-        for texts, which, found in self._found(priced, list(sequences)):
-            for number, index in enumerate(texts):
-                at = sequences[index]
-                sums[:, which, at] += found[:, :, number]
-                committed[at] += (lengths[index] - 1) if which[0] == 0 else 0
-        machines = len(side.prices)
-        rounds, drafted, seconds = sums.reshape(3, machines, len(places) + 1, len(prompts))
-        names = tuple(side.prompts[prompt] for prompt in prompts)
-        return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
-
-    def _priced(self, places: Sequence[int]) -> list[PricedPolicy]:
-        """Plain decoding and the policies, machine by machine."""
-        (plain,) = parse_policies(["ar"])
-        found: list[PricedPolicy] = []
-        for machine, prices in enumerate(self._side.prices):
-            named = [plain, *(self._points[index].policies[machine] for index in places)]
-            found += [(policy.policy, prices.cost_of(policy.policy)) for policy in named]
-        return found
-
-    def _found(self, priced: list[PricedPolicy], sequences: list[int]) -> "Iterator[_Sums]":
-        """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
-        orders: dict[str, int] = {}
-        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
-        chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
-        side, lengths = self._side, {record.index: len(record.text) for record in self._side.trace.sequences()}
-        job = _SumsJob(handed(side.trace, self._workers), side.draft, tuple(priced), chunks)
-        if self._workers.shares_memory:
-            units = iter([_Unit(tuple(sequences))])
-        else:
-            runs = side.trace.runs(frozenset(sequences), ROOTS_A_UNIT)
-            units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
-        total = sum(lengths[index] for index in sequences) * len(priced)
-        with progress_bar(self._progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
-            for found in self._workers.results(job, units, not_told):
-                yield found
-                texts, which, _ = found
-                bar.update(sum(lengths[index] for index in texts) * len(which))
+def _found(
+    priced: list[PricedPolicy], lengths: Mapping[int, int], side: PromptSet, options: SearchOptions
+) -> "Iterator[_Sums]":
+    """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
+    orders: dict[str, int] = {}
+    near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
+    chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
+    job = _SumsJob(handed(side.trace, options.workers), side.draft, tuple(priced), chunks)
+    if options.workers.shares_memory:
+        units = iter([_Unit(tuple(lengths))])
+    else:
+        runs = side.trace.runs(frozenset(lengths), ROOTS_A_UNIT)
+        units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
+    total = sum(lengths.values()) * len(priced)
+    with progress_bar(options.progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
+        for found in options.workers.results(job, units, not_told):
+            yield found
+            texts, which, _ = found
+            bar.update(sum(lengths[index] for index in texts) * len(which))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,18 +301,17 @@ class SearchOutcome:
         return self.points[self.ranked(objective)[0]]
 
 
-def _outcome(
-    points: Sequence[SearchPoint], sums: CandidateSums, steps: Sequence[tuple[int, int]], side: PromptSet, by: str
-) -> SearchOutcome:
-    """What a search came to, with the policies that may not be chosen by seconds."""
+def _gaps(
+    points: Sequence[SearchPoint], sums: CandidateSums, side: PromptSet, objective: str
+) -> dict[int, tuple[int, int]]:
+    """Places of the policies that may not be chosen by seconds, and the measured node counts around their sizes."""
     means = sums.drafted.sum(axis=2) / np.maximum(sums.rounds.sum(axis=2), 1.0)
-    gaps = {
+    return {
         place: gap
-        for machine, prices in enumerate(side.prices if by != ACCEPTANCE_LENGTH else ())
+        for machine, prices in enumerate(side.prices if objective != ACCEPTANCE_LENGTH else ())
         for place, point in enumerate(points)
         if (gap := prices.gap_of(point.policies[machine].policy, float(means[machine, place]))) is not None
     }
-    return SearchOutcome(tuple(points), sums, tuple(steps), gaps)
 
 
 def search(
@@ -357,36 +336,34 @@ def search(
     """
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [point for point in space.points if point.typed not in kept]
-    units, num_prompts = units_of(points), len(side.prompts)
-    many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
+    units, everything = units_of(points), [*kept.values(), *points]
+    steps = [(len(everything), len(side.prompts))]
+    many = len(set(units.tolist())) * len(side.prompts) >= HALVING_FROM
     if known is not None:
-        everything = [*kept.values(), *points]
-        return _outcome(everything, known.on(side, everything), [(len(everything), num_prompts)], side, objective)
-    if not points or not (many if halving is None else halving):
-        everything = [*kept.values(), *points]
-        found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
-        options.note(_step_numbers(len(everything), num_prompts, found, objective))
-        return _outcome(everything, found, [(len(everything), num_prompts)], side, objective)
-    order, entries = mixed_order(side.prompts), np.array([point.entry for point in points], np.int64)
-    left, found, steps = halve_candidates(
-        SumsOfPolicies(points, side, options),
-        units,
-        entries,
-        order,
-        objective,
-        lambda num, so_far: options.note(_step_numbers(num, len(so_far.prompts), so_far, objective)),
-    )
-    always = list(kept.values())
-    own = SumsOfPolicies(always, side, SearchOptions(options.workers, False))(range(len(always)), range(num_prompts))
-    in_order_of_trace = np.argsort(order).tolist()
-    sums = own.beside(found.on(in_order_of_trace))
-    return _outcome([*always, *(points[index] for index in left)], sums, steps, side, objective)
+        sums = known(side, everything)
+    elif points and (many if halving is None else halving):
+        order, entries = mixed_order(side.prompts), np.array([point.entry for point in points], np.int64)
+        left, found, steps = halve_candidates(
+            lambda places, prompts: sums_on([points[place] for place in places], side, options, prompts),
+            units,
+            entries,
+            order,
+            objective,
+            lambda num, so_far: options.note(_step_numbers(num, so_far, objective)),
+        )
+        own = sums_on(list(kept.values()), side, replace(options, progress=False))
+        everything = [*kept.values(), *(points[index] for index in left)]
+        sums = own.beside(found.on(np.argsort(order).tolist()))
+    else:
+        sums = sums_on(everything, side, options)
+        options.note(_step_numbers(len(everything), sums, objective))
+    return SearchOutcome(tuple(everything), sums, tuple(steps), _gaps(everything, sums, side, objective))
 
 
-def _step_numbers(num_policies: int, num_prompts: int, found: CandidateSums, objective: str) -> dict[str, float]:
+def _step_numbers(num_policies: int, found: CandidateSums, objective: str) -> dict[str, float]:
     """Tell how far a search is: the best figure so far is on the prompts of this step."""
     best = float(objective_figures(found, objective).max())
-    return {"search/policies": num_policies, "search/prompts": num_prompts, "search/best_objective": best}
+    return {"search/policies": num_policies, "search/prompts": len(found.prompts), "search/best_objective": best}
 
 
 def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:

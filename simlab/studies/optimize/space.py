@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.export.uno import linear_sampler
+from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH
 from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.objects import typed_only
@@ -11,7 +12,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import SearchEntry, built_in_entries, parse_entry
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.served import check_engine, trees_of
-from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, DEFAULT_BUDGET, PromptSet, SearchInputs
+from simlab.studies.optimize.inputs import DEFAULT_BUDGET, PromptSet, SearchInputs
 
 CHAIN, PLAIN, THIRD = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for: the chain of the whole

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
@@ -12,7 +12,7 @@ from simlab.ids import content_id
 from simlab.policies.parsing.search_space import SearchEntry
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import SearchInputs
-from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies
+from simlab.studies.optimize.search import SearchOptions, sums_on
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, points_at, within_cap
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _trials(
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
-    quiet = SearchOptions(options.workers, False)
+    quiet = replace(options, progress=False)
     start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
     with progress_bar(options.progress, "trials", "it", plan.trials, initial=start) as bar:
         for number in range(start, plan.trials):
@@ -140,7 +140,7 @@ def _trials(
             some = points(typed)
             if not some:
                 raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
-            sums = SumsOfPolicies(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
+            sums = sums_on(some, inputs.dev, quiet)
             found = objective_figures(sums, inputs.objective)
             best = best_places(sums, found)[0]
             trial.set_user_attr(_TYPED, typed)

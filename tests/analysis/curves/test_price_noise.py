@@ -144,8 +144,8 @@ def test_draws_that_are_all_alike_leave_the_prompts_interval() -> None:
     (alone,), (beside,) = curve_summaries(rows, [setting]), curve_summaries(again, [same])
     assert (alone.kept, beside.kept, beside.kept_deep) == (None, beside.several, beside.deep)
     for rule, other in zip(alone.rules, beside.rules, strict=True):
-        for name in ("regret", "behind_price"):
-            ends, others = getattr(rule, name).interval, getattr(other, name).interval
+        for name in ("regret_share", "behind_price_share"):
+            ends, others = rule[name].interval, other[name].interval
             assert ends.high == pytest.approx(others.high, abs=1e-12)
             assert max(ends.low, 0) == pytest.approx(max(others.low, 0), abs=1e-12)
 
@@ -182,8 +182,8 @@ def test_halves_are_the_listing_both_ways() -> None:
             crossed = [kept_by_hand(*pair, *shares) for pair in ((fraction, [other]), (other, [fraction]))]
             found.append([*own[0], *own[1], own[0][1] * own[1][1], *np.mean(crossed, axis=0)])
     result, mean = split_halves(sums), np.mean(found, axis=0).tolist()
-    assert (*result.several, *result.deep) == pytest.approx((mean[0], mean[2], mean[1], mean[3]))
-    assert (result.deep_twice, result.found_again, result.deep_again) == pytest.approx(mean[4:])
+    assert (*result["several"], *result["deep"]) == pytest.approx((mean[0], mean[2], mean[1], mean[3]))
+    assert [result[name] for name in ("deep_twice", "found_again", "deep_again")] == pytest.approx(mean[4:])
 
 
 WHOLE = summary_at(profiled(STAIRS, 0.01, 7), made_up_texts(1, 4))
@@ -193,7 +193,7 @@ WHOLE = summary_at(profiled(STAIRS, 0.01, 7), made_up_texts(1, 4))
 def test_the_verdict_follows_from_the_intervals(share: float, more: float, low: float, cost_ids: int) -> None:
     lost = Estimate(low + more / 2, Interval(low, low + more))
     kept = Estimate(share, Interval(max(share - more, 0.0), min(share + more, 1.0)))
-    rules = tuple(replace(rule, behind_price=lost) if rule.rule == FIRST else rule for rule in WHOLE.rules)
+    rules = tuple(rule | {"behind_price_share": lost} if rule["rule"] == FIRST else rule for rule in WHOLE.rules)
     names = {WHOLE.cost_id: "mine", "other": "theirs"} if cost_ids == 2 else {WHOLE.cost_id: "mine"}
     said = " ".join(unimodality_verdict([replace(WHOLE, kept=kept, rules=rules)], names).split())
     assert (": no, at " in said) == (kept.interval.low > 0)

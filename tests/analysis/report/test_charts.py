@@ -53,7 +53,7 @@ def test_curves_are_shown_as_shares_losses_and_speeds() -> None:
     """Three roots of four have one maximum, one has two; the price rule is what the others are behind of."""
     losses = {SCAN: (0.01, 0.0, 0.03), FIXED: (0.05, 0.04, 0.07), PRICE: (0.0, 0.0, 0.0)}
     rules = [
-        SimpleNamespace(rule=name, behind_price=Estimate(value, Interval(low, high)))
+        {"rule": name, "behind_price_share": Estimate(value, Interval(low, high))}
         for name, (value, low, high) in losses.items()
     ]
     summaries: Any = [SimpleNamespace(maxima=(3, 1), roots=4, kept=Estimate(0.25), rules=rules)]
@@ -66,9 +66,8 @@ def test_curves_are_shown_as_shares_losses_and_speeds() -> None:
     assert list(bars["error_x"]["array"]) == pytest.approx([0.02, 0.02])
     assert list(bars["error_x"]["arrayminus"]) == pytest.approx([0.01, 0.01])
     curve = np.array([5.0, 7.0, 6.0])
-    example: Any = SimpleNamespace(
-        curve=curve, sizes={SCAN: 1, FIXED: 2}, sequence=3, position=9, edges="raw", context=1200
-    )
+    example = {"tokens_per_s": curve.tolist(), "num_drafted": {SCAN: 1, FIXED: 2}, "sequence": 3, "position": 9}
+    example |= {"edges": "raw", "context": 1200}
     line, *marks = drawn(example_chart(example))
     assert (list(line["x"]), list(line["y"])) == ([0, 1, 2], curve.tolist())
     assert [(mark["name"], list(mark["x"]), list(mark["y"])) for mark in marks] == [

@@ -13,7 +13,7 @@ from made_up_artefacts import FullArtefacts
 from order_checks import texts
 
 from simlab.analysis.scoring.gap_and_waste import SIBLINGS, policy_figures, wrong_siblings
-from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, order_figures, path_coverage, root_areas
+from simlab.analysis.scoring.path_places import TruePlaces, order_figures, path_coverage, root_areas
 from simlab.analysis.scoring.reliability import (
     ANY,
     OFF_SPINE,
@@ -28,7 +28,7 @@ from simlab.analysis.scoring.reliability import (
 from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
 from simlab.analysis.scoring.text import calibration_verdict, confidence, scoring_text
 from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
-from simlab.analysis.table.estimates import Estimate, sum_of_distances
+from simlab.analysis.table.estimates import NO_FIGURE, Estimate, sum_of_distances
 from simlab.draft import Prompt
 from simlab.policies.composition import Composition
 from simlab.policies.fits.edge_sums import no_edge_sums
@@ -48,10 +48,10 @@ def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     whole, everything = (calibration(marginal, EdgeSlice(place)) for place in (TRUE_PREFIX, ANY))
     assert whole is not None
     assert everything is not None
-    assert sum(part.edges for part in parts if part) == whole.edges <= everything.edges
+    assert sum(part["num_edges"] for part in parts if part) == whole["num_edges"] <= everything["num_edges"]
     by_rank = [calibration(marginal, EdgeSlice(TRUE_PREFIX, rank=rank)) for rank in ("0", "1", "2-3", "4-7", "8+")]
-    assert sum(one.edges for one in by_rank if one) == whole.edges
-    assert sum(one.expected for one in by_rank if one) == pytest.approx(whole.expected)
+    for name in ("num_edges", "expected_per_node"):
+        assert sum(one[name] for one in by_rank if one) == pytest.approx(whole[name])
     assert loss_against(marginal, marginal, EdgeSlice()) is not None
     with pytest.raises(ValueError, match="no reliability curve"):
         reliability(scored.edges[1], EdgeSlice(ANY))
@@ -84,7 +84,7 @@ def test_places_areas_and_coverage_by_listing() -> None:
     scored = scored_texts(typed, recorded, most)
     places = scored.places
     assert places is not None
-    assert [one.label for one in places.orders] == ["ddtree", "calibrated", "presto"]
+    assert places.labels == ("ddtree", "calibrated", "presto")
     for number, named in enumerate(parse_policies(typed, FullArtefacts())):
         assert isinstance(named.policy, Composition)
         order = named.policy.order
@@ -99,60 +99,69 @@ def test_places_areas_and_coverage_by_listing() -> None:
                 for depth in range(1, min(4, len(follows)) + 1):
                     path = follows[:depth]
                     needed.setdefault(depth, []).append(listed.index(path) + 1 if path in listed else math.inf)
-        has_both, found = root_areas(places.orders[number], most)
+        has_both, found = root_areas(places.insertions[number], places.available[number], most)
         assert has_both.tolist() == [area is not None for area in areas]
         assert found[has_both].tolist() == pytest.approx([area for area in areas if area is not None])
         figures = order_figures(places)[number]
-        assert figures.auc.value == pytest.approx(np.mean([area for area in areas if area is not None]))
-        for covered in path_coverage(places, places.orders[number]):
-            nodes = sorted(needed[covered.depth])
-            assert covered.roots == len(nodes)
-            assert [one.value for one in covered.shares] == pytest.approx(
-                [np.mean([n <= cap for n in nodes]) for cap in (2, most)]
-            )
-            for told, share in ((covered.median, 0.5), (covered.ninety, 0.9)):
-                at = nodes[math.ceil(share * len(nodes)) - 1]
-                assert told == (None if math.isinf(at) else at)
+        assert figures["auc"].value == pytest.approx(np.mean([area for area in areas if area is not None]))
+        for covered in path_coverage(places):
+            if covered["order"] == places.labels[number]:
+                nodes = sorted(needed[covered["depth"]])
+                assert covered["roots"] == len(nodes)
+                for cap in (2, most):
+                    within = np.mean([n <= cap for n in nodes])
+                    assert covered[f"covered_share_{cap}"].value == pytest.approx(within)
+                for told, share in ((covered["nodes_median"], 0.5), (covered["nodes_90_percent"], 0.9)):
+                    at = nodes[math.ceil(share * len(nodes)) - 1]
+                    assert told == (None if math.isinf(at) else at)
 
 
 def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
-    insertions = np.array([[1, 4], [2, 65535], [3, 9]], np.uint16)
-    order = OrderPlaces("one", insertions, np.full(3, 9, np.int32), np.array([[0.5, 1.0], [0.5, 1.0], [0.9, 0.9]]))
-    other = OrderPlaces("two", np.array([[1, 2], [1, 2], [65535, 65535]], np.uint16), order.available, None)
+    insertions = np.array([[[1, 4], [2, 65535], [3, 9]], [[1, 2], [1, 2], [65535, 65535]]], np.uint16)
+    expected = np.array([[[0.5, 1.0], [0.5, 1.0], [0.9, 0.9]], np.full((3, 2), np.nan)])
     places = TruePlaces(
-        most=9, caps=(3, 9), num_prompts=3, prompts=np.arange(3), left=np.array([5, 2, 1]), orders=(order, other)
+        labels=("one", "two"),
+        most=9,
+        caps=(3, 9),
+        num_prompts=3,
+        prompts=np.arange(3),
+        left=np.array([5, 2, 1]),
+        insertions=insertions,
+        available=np.full((2, 3), 9, np.int32),
+        expected=expected,
     )
     figures, two = order_figures(places)
-    assert figures.excess.value == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
-    assert two.excess.value == pytest.approx(1)
-    assert figures.expected == pytest.approx((0.5, 1.0))
-    assert figures.accepted == pytest.approx((1.0, 1.5))
-    assert figures.overstated is not None
-    assert [share.value for share in figures.overstated] == pytest.approx([-0.5, 1 - 1.5 / 1.5 - 1 / 3])
-    assert two.expected is None
+    assert figures["excess_nodes"].value == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
+    assert two["excess_nodes"].value == pytest.approx(1)
+    by_hand = {3: (0.5, 1.0, -0.5), 9: (1.0, 1.5, 1 - 1.5 / 1.5 - 1 / 3)}
+    for cap, (promised, there, share) in by_hand.items():
+        assert (figures[f"expected_accepted_{cap}"], figures[f"accepted_{cap}"]) == pytest.approx((promised, there))
+        assert figures[f"overstated_share_{cap}"].value == pytest.approx(share)
+    assert math.isnan(two["expected_accepted_3"])
     first = places.take(np.array([1]))
     assert first.prompts.tolist() == [0]
-    assert path_coverage(first, first.orders[0])[0].median == 2
+    assert path_coverage(first)[0]["nodes_median"] == 2
 
 
 def test_people_read_the_figures_of_orders() -> None:
     scored = scored_texts(["ddtree:budget=9"], DEEP[:8], 9)
     assert scored.places is not None
     (figures,) = order_figures(scored.places)
-    auc, excess = figures.auc, figures.excess
+    auc, excess = figures["auc"], figures["excess_nodes"]
     shown = (
         f"{auc.value:.3f} [{auc.interval.low:.3f}, {auc.interval.high:.3f}] "
         f"{excess.value:.2f} [{excess.interval.low:.2f}, {excess.interval.high:.2f}]"
     )
     lines = [" ".join(line.split()) for line in scoring_text(scored, details=True).splitlines()]
-    assert any(line.startswith(f"{figures.order} {shown} ") for line in lines)
+    assert any(line.startswith(f"{figures['order']} {shown} ") for line in lines)
 
 
 def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     recorded = DEEP[:8]
     typed = ["ddtree:budget=3/9", "chain", "calibrated:budget=9"]
     scored = scored_texts(typed, recorded, 9).rounds
-    for own, named in zip(scored.policies, parse_policies(typed, FullArtefacts()), strict=True):
+    for place, named in enumerate(parse_policies(typed, FullArtefacts())):
+        _, own, bound = scored.between(place)
         for prompt, sequence in enumerate(recorded):
             spent = np.zeros(3, int)
             found = list(rounds(named.policy, sequence))
@@ -161,32 +170,29 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
                 for token, parent in zip(each.tree.tokens[1:].tolist(), each.tree.parents[1:].tolist(), strict=True):
                     paths.append((*paths[parent], token))
                 spent += oracle.spent(paths[1:], tuple(sequence.text[each.position + 1 :].tolist()))
-            row = own.sums[prompt]
+            row = own[prompt]
             assert row[ROUNDS] == len(found)
             assert [row[ACCEPTED], row[SIBLINGS], row[DRAFTED] - row[ACCEPTED] - row[SIBLINGS]] == spent.tolist()
             assert row[SIBLINGS] == wrong_siblings(found)
-    for bound in scored.bounds:
-        fewest = [sum(1 for _ in hindsight_rounds(sequence, bound.budget)) for sequence in recorded]
-        assert bound.sums[:, ROUNDS].tolist() == fewest
+        fewest = [sum(1 for _ in hindsight_rounds(sequence, named.policy.budget)) for sequence in recorded]
+        assert bound[:, ROUNDS].tolist() == fewest
     figures = policy_figures(scored)
-    assert [figure.policy for figure in figures] == [
+    assert [figure["policy"] for figure in figures] == [
         "ddtree:budget=3",
         "ddtree:budget=9",
         "chain",
         "calibrated:budget=9",
     ]
-    assert figures[2].closed.value == pytest.approx(0)
-    assert figures[3].against_first is not None
-    assert figures[3].against_first.value == pytest.approx(figures[3].closed.value - figures[1].closed.value)
-    assert figures[1].against_first is None
-    unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed")
-    assert all(getattr(figure, name) is None for figure in figures for name in unpriced)
+    small, large, chain, calibrated = (figure["gap_closed_share"].value for figure in figures)
+    assert chain == pytest.approx(0)
+    assert figures[3]["gap_closed_against_first"].value == pytest.approx(calibrated - large)
+    assert figures[1]["gap_closed_against_first"] is NO_FIGURE
     for figure in figures:
-        shares = (figure.accepted_share, figure.sibling_share, figure.below_wrong_share)
-        assert sum(share.value for share in shares) == pytest.approx(1)
-    (small, *_) = figures
-    length = (small.acceptance_length - small.chain) / (small.hindsight - small.chain)
-    assert small.closed.value == pytest.approx(length)
+        speeds = [figure[f"{name}tokens_per_s"] for name in ("", "chain_", "hindsight_")]
+        assert (speeds, figure["speed_gap_closed_share"]) == ([None] * 3, NO_FIGURE)
+        assert sum(figure[f"{name}_share"].value for name in ("accepted", "sibling", "below_wrong")) == pytest.approx(1)
+    length, of_chain, of_bound = (figures[0][f"{name}acceptance_length"] for name in ("", "chain_", "hindsight_"))
+    assert small == pytest.approx((length - of_chain) / (of_bound - of_chain))
 
 
 def test_datasets_are_parts_of_the_whole() -> None:
@@ -217,8 +223,7 @@ def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
     found = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (9,), 9))
     assert [edge.label for edge in found.edges] == ["ddtree"]
     assert found.places is not None
-    labels = [order.label for order in found.places.orders]
-    assert len(set(labels)) == len(labels)
+    assert len(set(found.places.labels)) == len(found.places.labels)
 
 
 # Reliability curves and calibration errors on planted truth, and how they vary over prompts
@@ -247,29 +252,29 @@ def test_a_calibrated_model_has_no_error_beyond_noise_and_an_overconfident_one_h
     good, bad = (calibration(edges, EdgeSlice(ON_SPINE)) for edges in (fair, bold))
     assert good is not None
     assert bad is not None
-    assert good.ece is not None
-    assert good.raw_ece is not None
-    assert bad.ece is not None
-    assert good.ece.interval.low == 0
-    assert good.ece.value < good.raw_ece
-    assert good.excess.interval.low < 0 < good.excess.interval.high
+    fair_error, bold_error = good["ece_per_node"], bad["ece_per_node"]
+    assert fair_error.interval.low == 0
+    assert fair_error.value < good["ece_per_node_raw"]
+    assert good["excess_per_node"].interval.low < 0 < good["excess_per_node"].interval.high
     true_error = float(np.mean([p - p**2 for p in np.linspace(0.02, 0.98, 10_001)]))
-    assert bad.ece.interval.low < true_error < bad.ece.interval.high
-    assert bad.excess.value == pytest.approx(true_error, abs=0.02)
-    assert bad.excess.interval.low > 0.1
+    assert bold_error.interval.low < true_error < bold_error.interval.high
+    assert bad["excess_per_node"].value == pytest.approx(true_error, abs=0.02)
+    assert bad["excess_per_node"].interval.low > 0.1
     curve = reliability(bold, EdgeSlice(ON_SPINE))
-    assert len(curve) == 10
-    assert [one.weight for one in curve] == pytest.approx([0.1] * 10, abs=0.03)
-    assert sum(one.weight for one in curve) == pytest.approx(1)
-    assert all(abs(one.observed.value - one.predicted**2) < 0.05 for one in curve)
-    assert all(one.observed.interval.low < one.observed.value < one.observed.interval.high for one in curve)
+    weights = [one["weight_share"] for one in curve]
+    assert weights == pytest.approx([0.1] * 10, abs=0.03)
+    assert sum(weights) == pytest.approx(1)
+    for one in curve:
+        observed = one["observed"]
+        assert abs(observed.value - one["predicted"] ** 2) < 0.05
+        assert observed.interval.low < observed.value < observed.interval.high
 
 
 def test_debiased_errors_cover_the_truth_on_few_noisy_prompts() -> None:
     """A model that is right has an error of 0; the raw one is never near, the corrected one's interval holds 0."""
     found = [calibration(planted(40, 1.0, seed, 12), EdgeSlice(ON_SPINE)) for seed in range(20)]
-    errors = [one.ece for one in found if one is not None and one.ece is not None]
-    raw = [one.raw_ece for one in found if one is not None and one.raw_ece is not None]
+    errors = [one["ece_per_node"] for one in found if one is not None]
+    raw = [one["ece_per_node_raw"] for one in found if one is not None]
     assert sum(error.interval.low == 0 for error in errors) >= 17
     assert np.mean(raw) > 0.03
     assert np.mean([error.value for error in errors]) < 0.5 * np.mean(raw)
@@ -292,18 +297,13 @@ def test_spreads_of_sums_over_prompts() -> None:
     assert math.isnan(alone.low)
 
 
-FAIR = calibration(planted(3, 1.0, per_prompt=20), EdgeSlice(TRUE_PREFIX))
-
-
 @given(value=st.floats(-0.5, 0.5), half=st.floats(0.0, 0.5))
 def test_confidence_is_the_side_of_the_interval(value: float, half: float) -> None:
-    found = FAIR
-    assert found is not None
-    said = confidence(replace(found, excess=Estimate(value, Interval(value - half, value + half))))
+    said = confidence(Estimate(value, Interval(value - half, value + half)))
     assert said == (
         "overconfident" if value - half > 0 else "underconfident" if value + half < 0 else "not significant"
     )
-    assert confidence(replace(found, excess=Estimate(value))) == confidence(None) == "not known"
+    assert confidence(Estimate(value)) == confidence(None) == "not known"
 
 
 @pytest.mark.parametrize(("wrong", "answer"), [(1.0, "Not significant on"), (2.0, "No: overconfident on")])
@@ -313,7 +313,8 @@ def test_the_verdict_on_calibration_is_of_the_numbers_beside_it(wrong: float, an
     for place, name in ((ON_SPINE, "on the greedy path"), (OFF_SPINE, "off it")):
         found = calibration(model, EdgeSlice(place, rank="0"))
         if found is not None:
-            said = f"{name}: predicted {found.expected:.3f}, observed {found.observed:.3f}, difference {found.excess:3}"
-            assert f"{said} ({confidence(found)})" in text
+            excess = found["excess_per_node"]
+            said = f"{name}: predicted {found['expected_per_node']:.3f}, observed {found['true_per_node']:.3f}"
+            assert f"{said}, difference {excess:3} ({confidence(excess)})" in text
     assert f"calibrated? {answer}" in text
     assert calibration_verdict([replace(model, has_probabilities=False)]) == ""

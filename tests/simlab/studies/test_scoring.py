@@ -7,7 +7,7 @@ import pytest
 from study_results import refused, rows_of, value_of
 
 import simlab
-from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
+from simlab.analysis.scoring.reliability import RELIABILITY_SCHEMA
 from simlab.analysis.scoring.text import (
     coverage_figure,
     first_candidates_figure,
