@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 30_350,
-    "traces": 11_850,
-    "policies": 14_900,
-    "analysis": 13_900,
-    "real_runner": 27_950,
-    "tests": 73_100,
+    "simlab": 29_150,
+    "traces": 11_800,
+    "policies": 14_750,
+    "analysis": 12_750,
+    "real_runner": 27_900,
+    "tests": 72_700,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 538
+MOST_PRODUCT_MODULES = 534
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

@@ -1,6 +1,7 @@
 """Figures of a search against plain Python; the halving of many policies over prompts."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_prompts_are_mixed_alike_in_any_order(prompts: list[tuple[str, str]]) ->
     for name in "abc":
         all_of = sum(dataset == name for dataset, _ in prompts)
         assert abs(half.count(name) - all_of / 2) <= 2
+
+
+def test_the_first_prompts_are_of_all_datasets_in_their_shares() -> None:
+    sizes = {"a": 30, "b": 10, "c": 3}
+    prompts = [(name, str(number)) for name, size in sizes.items() for number in range(size)]
+    order = mixed_order(prompts)
+    for first in range(1, len(order) + 1):
+        counted = Counter(prompts[place][0] for place in order[:first])
+        assert all(abs(counted[name] - first * size / len(prompts)) <= 2 for name, size in sizes.items())
 
 
 def test_the_hash_of_a_prompt_does_not_change() -> None:
