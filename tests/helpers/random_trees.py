@@ -220,8 +220,10 @@ def random_drafter(target: Target, seed: int, dtype: torch.dtype = torch.float32
 @lru_cache(maxsize=64)
 def random_models(family: str, seed: int, vocab_size: int, dtype: torch.dtype = torch.float64) -> Models:
     """Both, as the runner takes them."""
-    target = random_target(family, seed, vocab_size, dtype, num_stops=1 + seed % 3)
-    return Models(target, random_drafter(target, seed, dtype), Path("made-up"), "")
+    # They are kept for other tests, which may join their weights; whoever asks first may be in inference mode.
+    with torch.inference_mode(mode=False):
+        target = random_target(family, seed, vocab_size, dtype, num_stops=1 + seed % 3)
+        return Models(target, random_drafter(target, seed, dtype), Path("made-up"), "")
 
 
 def _sharpen(model: torch.nn.Module, vocab_size: int) -> None:
