@@ -1,1 +1,1 @@
-"""What an engine did, beside what a trace predicts: rounds, lengths, counts, and the verdict. Begin with `foretold`."""
+"""What an engine did, beside what a trace predicts: rounds, lengths, counts, and the verdict. Begin at `predicted`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 from simlab.analysis.engines.answers import ServerCounters
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, finite, log_products
 from simlab.analysis.statistics.significance import detectable_ratios, holm
@@ -36,7 +36,7 @@ class DriftFigure:
     Attributes:
         name: the acceptance length, or a rate of a position.
         measured: the server's.
-        foretold: the trace's.
+        predicted: the trace's.
         interval: of their ratio, over prompts and requests.
         p_value: of no difference, adjusted for the number of figures (Holm); nan where it is not known.
         detectable: the ratio above 1 that as many prompts and requests would find.
@@ -44,7 +44,7 @@ class DriftFigure:
 
     name: str
     measured: float
-    foretold: float
+    predicted: float
     interval: Interval = UNKNOWN
     p_value: float = math.nan
     detectable: float = math.nan
@@ -53,7 +53,7 @@ class DriftFigure:
     def ratio(self) -> float:
         """The figure of the server over that of the trace."""
         without = math.inf if self.measured else math.nan
-        return self.measured / self.foretold if self.foretold else without
+        return self.measured / self.predicted if self.predicted else without
 
     @property
     def differs(self) -> bool:
@@ -65,7 +65,7 @@ class DriftFigure:
         return {
             "figure": self.name,
             "measured": finite(self.measured),
-            "foretold": finite(self.foretold),
+            "foretold": finite(self.predicted),
             "ratio": finite(self.ratio),
             **self.interval.row("ratio_ci"),
             "p_value": finite(self.p_value),
@@ -75,7 +75,7 @@ class DriftFigure:
 
 
 def drift_figures(
-    texts: Sequence[ForetoldText], counters: ServerCounters, requests: Sequence[ServerCounters] = ()
+    texts: Sequence[PredictedText], counters: ServerCounters, requests: Sequence[ServerCounters] = ()
 ) -> list[DriftFigure]:
     """The figures that the server tells, the acceptance length first.
 
@@ -93,9 +93,9 @@ def drift_figures(
     sums = [tokens, rounds, *(part[:, place] for place in range(len(at)) for part in (kept, known))]
     powers = np.kron(np.eye(len(names)), np.array([1.0, -1.0])).astype(np.float64)
     spread = log_products(np.stack(sums, axis=1), powers)
-    measured, foretold = np.array([length, *at]), np.exp(spread.whole)
+    measured, predicted = np.array([length, *at]), np.exp(spread.whole)
     if len(tokens) < 2:
-        return [DriftFigure(*values) for values in zip(names, measured.tolist(), foretold.tolist(), strict=True)]
+        return [DriftFigure(*values) for values in zip(names, measured.tolist(), predicted.tolist(), strict=True)]
     num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
     errors, degrees = spread.standard_errors(), spread.degrees_of_freedom()
     of_requests = errors * math.sqrt(len(tokens) / num_requests)
@@ -103,13 +103,13 @@ def drift_figures(
     of_requests[0] = of_requests[0] if math.isnan(own) else own
     both = np.sqrt(errors**2 + of_requests**2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(measured / foretold)
+        logs = np.log(measured / predicted)
         p_values = np.where(both > 0, 2 * stdtr(degrees, -np.abs(logs) / both), np.where(logs == 0, 1.0, 0.0))
     adjusted = holm(np.where(np.isfinite(logs), p_values, np.nan))
     reach = np.where(np.isfinite(logs), stdtrit(degrees, (1 + LEVEL) / 2) * both, np.nan)
     ends = map(Interval, np.exp(logs - reach).tolist(), np.exp(logs + reach).tolist())
     found = detectable_ratios(both, degrees, len(names)).tolist()
-    columns = (names, measured.tolist(), foretold.tolist(), ends, adjusted.tolist(), found)
+    columns = (names, measured.tolist(), predicted.tolist(), ends, adjusted.tolist(), found)
     return [DriftFigure(*values) for values in zip(*columns, strict=True)]
 
 
@@ -126,14 +126,14 @@ def suspicion(figures: Sequence[DriftFigure], k: int) -> str:
     first = next((figure for figure in figures if figure.name == FIRST), None)
     # Without rates by position the accepted tokens of a round stand for the first.
     measured, predicted = (
-        (length.measured - 1, length.foretold - 1) if first is None else (first.measured, first.foretold)
+        (length.measured - 1, length.predicted - 1) if first is None else (first.measured, first.predicted)
     )
     if measured < _LEAST_KEPT * predicted:
         return NONE_KEPT
-    return ALL_KEPT if length.measured - 1 > _NEARLY_ALL * k and length.foretold - 1 < _USUALLY * k else ""
+    return ALL_KEPT if length.measured - 1 > _NEARLY_ALL * k and length.predicted - 1 < _USUALLY * k else ""
 
 
-def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+def _sums(texts: Sequence[PredictedText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     """Tokens and rounds ``[prompts]``, and rounds that reach a position and that keep it ``[prompts, k]``."""
     names = sorted({text.prompt for text in texts})
     k = texts[0].k

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 from simlab.analysis.engines.answers import EngineAnswer, EngineError
 from simlab.analysis.statistics.intervals import UNKNOWN, ratio_interval, speedup_interval
 from simlab.analysis.table.estimates import Estimate
@@ -23,14 +23,14 @@ class RoundDifference:
     Attributes:
         root: its place in the text.
         accepted: by the engine.
-        foretold: by the trace.
+        predicted: by the trace.
         margin: nats by which the drafter preferred its recorded token where the two drafts part.
         is_tie: whether that is a close call.
     """
 
     root: int
     accepted: int
-    foretold: int
+    predicted: int
     margin: float
     is_tie: bool
 
@@ -50,11 +50,11 @@ class ComparedText:
         differences: those that ended differently.
         num_short: rounds that drafted fewer than k.
         num_rounds: of the engine; None where it did not tell.
-        num_foretold: rounds on the recorded text, or on as much of it as was asked for.
-        num_foretold_tokens: of that.
+        num_predicted: rounds on the recorded text, or on as much of it as was asked for.
+        num_predicted_tokens: of that.
     """
 
-    text: ForetoldText
+    text: PredictedText
     num_tokens: int
     parting: int | None
     gap: float
@@ -63,8 +63,8 @@ class ComparedText:
     differences: tuple[RoundDifference, ...]
     num_short: int
     num_rounds: int | None
-    num_foretold: int
-    num_foretold_tokens: int
+    num_predicted: int
+    num_predicted_tokens: int
 
     @property
     def num_compared(self) -> int:
@@ -73,11 +73,11 @@ class ComparedText:
 
     @property
     def num_equal(self) -> int:
-        """Rounds that ended as foretold."""
+        """Rounds that ended as predicted."""
         return self.num_compared - len(self.differences)
 
 
-def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: float) -> ComparedText:
+def compared_text(text: PredictedText, answer: EngineAnswer, asked: int, ties: float) -> ComparedText:
     """Hold one answer against its text.
 
     Args:
@@ -104,12 +104,12 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: fl
         differences=tuple(_difference(text, *one[:3], ties) for one in ended if one[1] != one[2]),
         num_short=num_short,
         num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
-        num_foretold=len(text.rounds(written)),
-        num_foretold_tokens=written,
+        num_predicted=len(text.rounds(written)),
+        num_predicted_tokens=written,
     )
 
 
-def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | None:
+def _parting(text: PredictedText, answer: EngineAnswer, written: int) -> int | None:
     if answer.token_ids is None:
         return None if answer.num_tokens == written else min(answer.num_tokens, written)
     ids = np.array(answer.token_ids, np.int64)
@@ -121,7 +121,7 @@ def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | No
 
 
 def _rounds(
-    text: ForetoldText, answer: EngineAnswer, parting: int | None
+    text: PredictedText, answer: EngineAnswer, parting: int | None
 ) -> tuple[tuple[tuple[int, int, int, int], ...], int]:
     if answer.accepted is None or answer.token_ids is None:
         return (), 0
@@ -152,12 +152,12 @@ def _rounds(
     return tuple(ended), num_short
 
 
-def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: float) -> RoundDifference:
-    depth = min(kept, foretold) + 1
-    # Fewer were kept than foretold: the engine's token there is some other one. More: it is the text's own.
-    token = None if kept < foretold else int(text.text[root + depth])
+def _difference(text: PredictedText, root: int, kept: int, predicted: int, ties: float) -> RoundDifference:
+    depth = min(kept, predicted) + 1
+    # Fewer were kept than predicted: the engine's token there is some other one. More: it is the text's own.
+    token = None if kept < predicted else int(text.text[root + depth])
     margin = text.margin(root, depth, token)
-    return RoundDifference(root, kept, foretold, margin, margin <= ties)
+    return RoundDifference(root, kept, predicted, margin, margin <= ties)
 
 
 # Acceptance lengths of an engine beside those that a trace predicts, paired by prompt.
@@ -170,14 +170,14 @@ class ComparedLengths:
     Attributes:
         num_prompts: that the intervals are over.
         measured: the engine's, tokens a round without the prefills' tokens.
-        foretold: of the recorded texts.
-        error: foretold over measured, paired by prompt; above 1 the trace foretold more.
-        all_equal: whether every text has as many rounds and tokens as foretold.
+        predicted: of the recorded texts.
+        error: predicted over measured, paired by prompt; above 1 the trace predicted more.
+        all_equal: whether every text has as many rounds and tokens as predicted.
     """
 
     num_prompts: int
     measured: Estimate
-    foretold: Estimate
+    predicted: Estimate
     error: Estimate
     all_equal: bool
 
@@ -191,7 +191,7 @@ class ComparedLengths:
         return {
             "prompts": self.num_prompts,
             **self.measured.row("engine", digits=None),
-            **self.foretold.row("trace", digits=None),
+            **self.predicted.row("trace", digits=None),
             **self.error.row("trace_over_engine", digits=None),
         }
 
@@ -206,7 +206,7 @@ def percent_off(ratio: Estimate, unit: str = "") -> str:
 def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
     """Both lengths over texts of which the engine told its rounds; None: it told those of none."""
     told = [
-        text for text in texts if text.num_rounds is not None and text.num_tokens > 1 and text.num_foretold_tokens > 1
+        text for text in texts if text.num_rounds is not None and text.num_tokens > 1 and text.num_predicted_tokens > 1
     ]
     if not told:
         return None
@@ -217,17 +217,17 @@ def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
         sums[names.index(one.text.prompt)] += (
             one.num_tokens - 1,
             one.num_rounds,
-            one.num_foretold_tokens - 1,
-            one.num_foretold,
+            one.num_predicted_tokens - 1,
+            one.num_predicted,
         )
-    tokens, rounds, foretold_tokens, foretold_rounds = sums.T
-    measured, foretold = tokens.sum() / rounds.sum(), foretold_tokens.sum() / foretold_rounds.sum()
-    equal = all((one.num_tokens, one.num_rounds) == (one.num_foretold_tokens, one.num_foretold) for one in told)
-    error = speedup_interval(foretold_tokens, foretold_rounds, tokens, rounds)
+    tokens, rounds, predicted_tokens, predicted_rounds = sums.T
+    measured, predicted = tokens.sum() / rounds.sum(), predicted_tokens.sum() / predicted_rounds.sum()
+    equal = all((one.num_tokens, one.num_rounds) == (one.num_predicted_tokens, one.num_predicted) for one in told)
+    error = speedup_interval(predicted_tokens, predicted_rounds, tokens, rounds)
     return ComparedLengths(
         num_prompts=len(names),
         measured=Estimate(float(measured), ratio_interval(tokens, rounds)),
-        foretold=Estimate(float(foretold), ratio_interval(foretold_tokens, foretold_rounds)),
-        error=Estimate(float(foretold / measured), UNKNOWN if equal else error),
+        predicted=Estimate(float(predicted), ratio_interval(predicted_tokens, predicted_rounds)),
+        error=Estimate(float(predicted / measured), UNKNOWN if equal else error),
         all_equal=equal,
     )

@@ -20,7 +20,7 @@ def crosscheck_json(
     texts: Sequence[ComparedText],
     lengths: ComparedLengths | None,
     counters: ServerCounters | None,
-    foretold: ServerCounters,
+    predicted: ServerCounters,
 ) -> dict[str, object]:
     """All of it; null: not known."""
     return {
@@ -33,7 +33,7 @@ def crosscheck_json(
         "rounds_equal": sum(one.num_equal for one in texts),
         "acceptance_length": None if lengths is None else lengths.to_json(),
         "counters": None if counters is None else counters.to_json(),
-        "counters_foretold": foretold.to_json(),
+        "counters_foretold": predicted.to_json(),
         "texts": [_text(one) for one in texts],
     }
 
@@ -45,12 +45,12 @@ def _text(one: ComparedText) -> dict[str, object]:
         "dataset": one.text.prompt[0],
         "prompt_id": one.text.prompt[1],
         "tokens": one.num_tokens,
-        "tokens_foretold": one.num_foretold_tokens,
+        "tokens_foretold": one.num_predicted_tokens,
         "parts_at": one.parting,
         "gap_where_it_parts": finite(one.gap),
         "parts_at_close_call": one.is_tie if one.parting is not None else None,
         "rounds": one.num_rounds,
-        "rounds_foretold": one.num_foretold,
+        "rounds_foretold": one.num_predicted,
         "rounds_compared": one.num_compared,
         "rounds_equal": one.num_equal,
         "rounds_short": one.num_short,
@@ -59,7 +59,7 @@ def _text(one: ComparedText) -> dict[str, object]:
         else {
             "root": first.root,
             "accepted": first.accepted,
-            "foretold": first.foretold,
+            "foretold": first.predicted,
             "margin": finite(first.margin),
             "close_call": first.is_tie,
         },
@@ -82,8 +82,8 @@ class CrosscheckSummary:
         texts: equal ones, and all.
         rounds: equal ones, and all that were compared.
         measured: the engine's acceptance length; nan: not told.
-        foretold: the trace's.
-        error: foretold over measured with its interval.
+        predicted: the trace's.
+        error: predicted over measured with its interval.
     """
 
     place: Path
@@ -93,7 +93,7 @@ class CrosscheckSummary:
     texts: tuple[int, int]
     rounds: tuple[int, int]
     measured: float
-    foretold: float
+    predicted: float
     error: Estimate
 
 
@@ -116,7 +116,7 @@ def read_crosscheck(path: Path) -> CrosscheckSummary:
     )
     lengths, over = inner(values, "acceptance_length"), "trace_over_engine"
     found = [number(lengths, key, str(file)) for key in ("engine", "trace", over, f"{over}_ci_low", f"{over}_ci_high")]
-    measured, foretold, error, low, high = (math.nan if value is None else value for value in found)
+    measured, predicted, error, low, high = (math.nan if value is None else value for value in found)
     return CrosscheckSummary(
         place=file,
         text_id=text_id,
@@ -125,6 +125,6 @@ def read_crosscheck(path: Path) -> CrosscheckSummary:
         texts=(texts_equal, num_texts),
         rounds=(rounds_equal, num_rounds),
         measured=measured,
-        foretold=foretold,
+        predicted=predicted,
         error=Estimate(error, Interval(low, high)),
     )

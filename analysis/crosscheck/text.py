@@ -29,29 +29,29 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
         f"{lengths.num_prompts:,} prompts",
         f"{lengths.measured:v4}",
         f"{lengths.measured:i4}",
-        f"{lengths.foretold:v4}",
-        f"{lengths.foretold:i4}",
+        f"{lengths.predicted:v4}",
+        f"{lengths.predicted:i4}",
         shown,
     ]
     few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
     return aligned([heads, row], [True, False, True, False, True, True]) + few
 
 
-def counters_text(counters: ServerCounters | None, foretold: ServerCounters, why_none: str) -> str:
-    """The server's counts beside those that are foretold; or why there are none."""
+def counters_text(counters: ServerCounters | None, predicted: ServerCounters, why_none: str) -> str:
+    """The server's counts beside those that are predicted; or why there are none."""
     if counters is None:
         return f"Counters: {why_none}" if why_none else ""
     rows = [["counters of the server", "engine", "trace"]]
     for name in ("num_requests", "num_tokens", "num_rounds", "num_drafted", "num_accepted"):
-        counted, predicted = getattr(counters, name), getattr(foretold, name)
-        rows.append([COUNTS[name][1], "-" if counted is None else f"{counted:,}", f"{predicted:,}"])
-    predicted_at = dict(enumerate(foretold.accepted_at or ()))
+        counted, own = getattr(counters, name), getattr(predicted, name)
+        rows.append([COUNTS[name][1], "-" if counted is None else f"{counted:,}", f"{own:,}"])
+    predicted_at = dict(enumerate(predicted.accepted_at or ()))
     for place, times in enumerate(counters.accepted_at or ()):
         rows.append([f"  at position {place + 1}", f"{times:,}", f"{predicted_at.get(place, 0):,}"])
     table = aligned(rows, [True, False, False])
-    if foretold.num_open:
+    if predicted.num_open:
         table += (
-            f"\nThe recorded texts end within {foretold.num_open:,} of these rounds, and an engine counts accepted "
+            f"\nThe recorded texts end within {predicted.num_open:,} of these rounds, and an engine counts accepted "
             "tokens behind the end too:\nit may have more. With --exact-counters every count is predicted."
         )
     return table
@@ -68,7 +68,7 @@ def differences_text(texts: Sequence[ComparedText]) -> str:
         if one.differences:
             first = one.differences[0]
             where = f"{first.root}{' (tie)' if first.is_tie else ''}"
-            cells = [where, str(first.accepted), str(first.foretold), f"{first.margin:.3g}"]
+            cells = [where, str(first.accepted), str(first.predicted), f"{first.margin:.3g}"]
         parting = "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}"
         rows.append([one.text.name, parting, number(one.gap, 3), *cells, f"{one.num_equal} of {one.num_compared}"])
     if not some:
@@ -100,7 +100,7 @@ def drift_text(figures: Sequence[DriftFigure]) -> str:
         [
             figure.name,
             number(figure.measured, 4 if figure.name == LENGTH else 3),
-            number(figure.foretold, 4 if figure.name == LENGTH else 3),
+            number(figure.predicted, 4 if figure.name == LENGTH else 3),
             f"{100 * (figure.ratio - 1):+.1f}{_percent(figure.interval)}",
             "-" if math.isnan(figure.p_value) else f"{figure.p_value:.2g}",
             "differs" if figure.differs else "",
@@ -125,10 +125,11 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
     if doubt == NONE_KEPT:
         first = next((figure for figure in figures if figure.name == FIRST), None)
         kept = (
-            f"{length.measured - 1:.2g} drafted tokens are kept a round where the trace keeps {length.foretold - 1:.2f}"
+            f"{length.measured - 1:.2g} drafted tokens are kept a round where the trace keeps "
+            f"{length.predicted - 1:.2f}"
             if first is None
             else f"of first drafted tokens {100 * first.measured:.2g} % are kept where the trace keeps "
-            f"{100 * first.foretold:.1f} %"
+            f"{100 * first.predicted:.1f} %"
         )
         return (
             f"NO ACCEPTANCE: {kept}. No traffic does that; a drafter that was not loaded, or is wired wrongly, does. "
@@ -138,7 +139,7 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
     if doubt == ALL_KEPT:
         return (
             f"NEARLY ALL KEPT: {length.measured - 1:.2f} of {k} drafted tokens are kept a round where the trace keeps "
-            f"{length.foretold - 1:.2f}. Texts that repeat themselves (loops) do that; read some of the server's "
+            f"{length.predicted - 1:.2f}. Texts that repeat themselves (loops) do that; read some of the server's "
             "answers before you believe the figure."
         )
     if differing:

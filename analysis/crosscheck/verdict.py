@@ -41,13 +41,13 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether the engine did what was foretold."""
+        """Whether the engine did what was predicted."""
         return self.name in GOOD
 
 
 def level_of(texts: Sequence[ComparedText]) -> str:
     """The finest level at which every text can be compared."""
-    if texts and all(text.num_compared or text.num_foretold == 0 or text.parting == 0 for text in texts):
+    if texts and all(text.num_compared or text.num_predicted == 0 or text.parting == 0 for text in texts):
         return ROUNDS
     return REQUESTS if texts and all(text.num_rounds is not None for text in texts) else COUNTERS
 
@@ -56,7 +56,7 @@ def verdict_of(
     texts: Sequence[ComparedText],
     lengths: ComparedLengths | None,
     counters: ServerCounters | None,
-    foretold: ServerCounters,
+    predicted: ServerCounters,
 ) -> Verdict:
     """The verdict on an engine, from all that it told.
 
@@ -64,7 +64,7 @@ def verdict_of(
         texts: answers beside their texts.
         lengths: of these; None where the engine told no rounds of single requests.
         counters: the server's, of these requests alone; None where they are not known.
-        foretold: of these requests.
+        predicted: of these requests.
     """
     level = level_of(texts)
     parted = [text for text in texts if text.parting is not None]
@@ -76,7 +76,7 @@ def verdict_of(
         return _by_rounds(texts, parted, lengths)
     if level == REQUESTS and lengths is not None:
         return _by_lengths(level, lengths, parted)
-    return _by_counters(counters, foretold, parted)
+    return _by_counters(counters, predicted, parted)
 
 
 def _by_rounds(
@@ -92,7 +92,7 @@ def _by_rounds(
             ROUNDS,
             f"{len(differences):,} of {num:,} rounds ended otherwise than the trace predicts at the same root, "
             f"{len(wrong):,} of them by no tie; the first in {text.text.name} at token {difference.root}: the "
-            f"engine kept {difference.accepted} drafted tokens, predicted were {difference.foretold}",
+            f"engine kept {difference.accepted} drafted tokens, predicted were {difference.predicted}",
         )
     if not differences and not parted:
         return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as predicted")
@@ -124,28 +124,28 @@ def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedT
     )
 
 
-def _by_counters(counters: ServerCounters | None, foretold: ServerCounters, parted: Sequence[ComparedText]) -> Verdict:
-    length, predicted = None if counters is None else counters.acceptance_length, foretold.acceptance_length
-    if counters is None or length is None or predicted is None:
+def _by_counters(counters: ServerCounters | None, predicted: ServerCounters, parted: Sequence[ComparedText]) -> Verdict:
+    length, expected = None if counters is None else counters.acceptance_length, predicted.acceptance_length
+    if counters is None or length is None or expected is None:
         return Verdict(LENGTHS_DIFFER, COUNTERS, "the engine reported nothing of its rounds that could be compared")
-    if not parted and counts_equal(counters, foretold):
+    if not parted and counts_equal(counters, predicted):
         return Verdict(CONFIRMED, COUNTERS, "every count is as predicted")
-    off = predicted / length - 1
+    off = expected / length - 1
     name = LENGTHS_AGREE if abs(off) <= _FEWEST_SHARE else LENGTHS_DIFFER
     return Verdict(
         name,
         COUNTERS,
-        f"the engine's acceptance length is {length:.4f}, the predicted one {predicted:.4f} "
+        f"the engine's acceptance length is {length:.4f}, the predicted one {expected:.4f} "
         f"({100 * off:+.2f} %; counts allow no interval)",
     )
 
 
-def counts_equal(counters: ServerCounters, foretold: ServerCounters) -> bool:
+def counts_equal(counters: ServerCounters, predicted: ServerCounters) -> bool:
     """Whether every count that is reported is the predicted one; accepted tokens only where these are exact."""
     names = ["num_rounds", "num_drafted", "num_tokens", "num_requests"]
-    names += ["num_accepted", "accepted_at"] if foretold.num_open == 0 else []
+    names += ["num_accepted", "accepted_at"] if predicted.num_open == 0 else []
     told = [name for name in names if getattr(counters, name) is not None]
-    return "num_rounds" in told and all(getattr(counters, name) == getattr(foretold, name) for name in told)
+    return "num_rounds" in told and all(getattr(counters, name) == getattr(predicted, name) for name in told)
 
 
 def _parted(text: ComparedText, num: int, num_texts: int) -> str:

@@ -37,7 +37,7 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
             f"{summary.texts[0]:,} of {summary.texts[1]:,}",
             f"{summary.rounds[0]:,} of {summary.rounds[1]:,}" if summary.rounds[1] else "not reported",
             number(summary.measured, 3),
-            number(summary.foretold, 3),
+            number(summary.predicted, 3),
             percent_off(summary.error) or "-",
         ]
         for summary in found

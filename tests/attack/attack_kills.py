@@ -247,11 +247,11 @@ def _serve(connection: Connection) -> None:
     """Serve what the packaged trace predicts, until this process is killed."""
     from engine_server import FakeEngine, serving
 
-    from simlab.studies.engines.foretelling import foretold_texts
+    from simlab.studies.engines.predictions import predicted_texts
     from simlab.studies.inputs.trace import sample_trace
 
     trace = sample_trace()
-    with serving(FakeEngine(foretold_texts(trace, trace.draft_name(None), 7, 2))) as served:
+    with serving(FakeEngine(predicted_texts(trace, trace.draft_name(None), 7, 2))) as served:
         connection.send(served.address)
         threading.Event().wait()
 

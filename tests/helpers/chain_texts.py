@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from simlab.analysis.crosscheck.foretold import ForetoldText, accepted_everywhere
+from simlab.analysis.crosscheck.predicted import PredictedText, accepted_everywhere
 from simlab.draft import Prompt
 from simlab.recorded import DraftRows, RecordedSequence
 
@@ -28,9 +28,9 @@ def sequence(ranks: list[list[int]], width: int = 3) -> RecordedSequence:
     return RecordedSequence(0, Prompt("one", "made up", 0, 0, np.array([5, 6], np.int32)), text, "length", rows)
 
 
-def foretold(recorded: RecordedSequence, k: int) -> ForetoldText:
+def predicted(recorded: RecordedSequence, k: int) -> PredictedText:
     assert recorded.rows is not None
-    return ForetoldText(
+    return PredictedText(
         index=recorded.index,
         prompt=("made up", "one"),
         prompt_tokens=recorded.prompt.token_ids,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 
 Rounds = list[tuple[int, int, int]]
 """Root, accepted and drafted tokens of each round."""
@@ -27,7 +27,7 @@ class FakeEngine:
         detailed: whether vLLM tells each round.
     """
 
-    texts: Sequence[ForetoldText]
+    texts: Sequence[PredictedText]
     engine: str = "vllm"
     k: int = 7
     faults: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class FakeEngine:
     at: list[int] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def rounds_of(self, text: ForetoldText, num_tokens: int) -> Rounds:
+    def rounds_of(self, text: PredictedText, num_tokens: int) -> Rounds:
         """The rounds in which it writes so many tokens of a text."""
         found, root, wrong = Rounds(), 0, None
         while root < num_tokens - 1:
@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(whole)
 
-    def _answer(self, text: ForetoldText, num: int, rounds: Rounds) -> dict[str, object]:
+    def _answer(self, text: PredictedText, num: int, rounds: Rounds) -> dict[str, object]:
         served = self.served
         ids = text.text[:num].tolist()
         if "other text" in served.faults and text is served.texts[-1] and num > 10:

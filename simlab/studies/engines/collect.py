@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 from simlab.analysis.engines.answers import (
     EngineAnswer,
     EngineError,
@@ -192,7 +192,7 @@ class Server:
         samples = self.samples()
         return None if samples is None else self.engine.counters(samples)
 
-    def ask(self, one: ForetoldText, most: int, where: str) -> Json:
+    def ask(self, one: PredictedText, most: int, where: str) -> Json:
         """The answer to a request for a text of at most so many new tokens."""
         body = self.engine.request(one.prompt_tokens.tolist(), most, self.stops, self.model)
         return self.endpoint.answer(self.engine.answer_path, body, where)
@@ -220,7 +220,7 @@ class Collected:
     why_no_counters: str
     seconds: float = 0.0
 
-    def answer(self, one: ForetoldText) -> EngineAnswer:
+    def answer(self, one: PredictedText) -> EngineAnswer:
         """The answer to one text."""
         found = self.engine.answer(self.bodies[one.index], f"the answer to {one.name}")
         sent = len(one.prompt_tokens)
@@ -276,7 +276,7 @@ def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
 
 def collect(
     server: Server,
-    texts: Sequence[ForetoldText],
+    texts: Sequence[PredictedText],
     asked: Mapping[int, int],
     concurrency: int,
     shared: bool,
@@ -296,7 +296,7 @@ def collect(
     begun = time.monotonic()
     bodies: dict[int, Json] = {}
 
-    def one(text: ForetoldText) -> Json:
+    def one(text: PredictedText) -> Json:
         return server.ask(text, asked[text.index], f"the request for {text.name}")
 
     for written, body in zip(texts, in_order(iter(texts), one, concurrency), strict=True):
@@ -333,7 +333,7 @@ def _counted(server: Server, before: ServerCounters | None, num_texts: int, num_
     return since
 
 
-def warmed_up(server: Server, one: ForetoldText) -> EngineAnswer:
+def warmed_up(server: Server, one: PredictedText) -> EngineAnswer:
     """The answer to a short request, which is not counted; it shows whether the server can be asked at all."""
     where = "a first short request"
     return server.engine.answer(server.ask(one, min(_WARM_UP_TOKENS, len(one)), where), where)

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from simlab.analysis.crosscheck.diagnosis import Finding, findings_of_rounds, rounds_of_engine
-from simlab.analysis.crosscheck.foretold import ForetoldText, foretold_counts
+from simlab.analysis.crosscheck.predicted import PredictedText, predicted_counts
 from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, compared_lengths, compared_text
 from simlab.analysis.crosscheck.summary import FORMAT, RESULT, crosscheck_json
 from simlab.analysis.crosscheck.text import (
@@ -33,7 +33,7 @@ from simlab.studies.engines.collect import (
     read_answers,
     warmed_up,
 )
-from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
+from simlab.studies.engines.predictions import asked_tokens, check_greedy, checked_k, predicted_texts
 from simlab.studies.inputs.progress import progress_bar, step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.result import StudyResult
@@ -120,7 +120,7 @@ class CrosscheckTable(StudyResult):
         collected: what it answered.
         texts: each answer beside its text.
         lengths: None where the engine told no rounds of single requests.
-        foretold: the counts that the trace predicts.
+        predicted: the counts that the trace predicts.
         ties: logits of the target, or nats of the drafter, that were taken for a close call.
         verdict: what it came to.
         remarks: what else was noticed, a sentence each.
@@ -132,7 +132,7 @@ class CrosscheckTable(StudyResult):
     collected: Collected
     texts: tuple[ComparedText, ...]
     lengths: ComparedLengths | None
-    foretold: ServerCounters
+    predicted: ServerCounters
     ties: float
     verdict: Verdict
     remarks: tuple[str, ...]
@@ -165,12 +165,12 @@ class CrosscheckTable(StudyResult):
             "engine_version": facts.version,
             "engine_dtype": facts.dtype,
             "served_model": facts.root or facts.model,
-            "num_speculative_tokens": self.texts[0].text.k if self.foretold.num_rounds else None,
+            "num_speculative_tokens": self.texts[0].text.k if self.predicted.num_rounds else None,
             "ties": {"logits": self.ties, "nats": self.ties},
             "seconds": round(self.collected.seconds, 3),
             "remarks": list(self.remarks),
         }
-        compared = crosscheck_json(self.verdict, self.texts, self.lengths, self.collected.counters, self.foretold)
+        compared = crosscheck_json(self.verdict, self.texts, self.lengths, self.collected.counters, self.predicted)
         looks = [asdict(finding) for finding in self.findings]
         return about | compared | {"why_no_counters": self.collected.why_no_counters or None, "looks_like": looks}
 
@@ -192,7 +192,7 @@ class CrosscheckTable(StudyResult):
             within_width("\n".join(heading)),
             lengths_text(self.lengths),
             differences_text(self.texts),
-            counters_text(collected.counters, self.foretold, collected.why_no_counters),
+            counters_text(collected.counters, self.predicted, collected.why_no_counters),
             within_width("\n".join([*self.remarks, *notes, close])),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -233,7 +233,7 @@ def _kept(trace: Trace, path: Path, options: CrosscheckOptions) -> CrosscheckTab
     if k is None:
         raise EngineError(f"{path} does not say how many tokens were drafted; ask the server again")
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, "the server")
-    texts = [text for text in foretold_texts(trace, draft, k, options.limit) if text.index in collected.bodies]
+    texts = [text for text in predicted_texts(trace, draft, k, options.limit) if text.index in collected.bodies]
     missing = len(trace.texts) - len(collected.bodies)
     remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
     if not texts:
@@ -246,7 +246,7 @@ def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path 
     server = reach(endpoint, options.engine, manifest.stop_token_ids, options.model)
     _check_idle(server, options.shared_server)
     # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
-    some = foretold_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
+    some = predicted_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
     with step("crosscheck", "a first short request"):
         first = warmed_up(server, some)
     k = server.facts.num_speculative
@@ -262,7 +262,7 @@ def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path 
         )
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, server.engine.title)
     texts, asked = asked_tokens(
-        foretold_texts(trace, draft, k, options.limit), manifest.max_new_tokens, options.max_new_tokens,
+        predicted_texts(trace, draft, k, options.limit), manifest.max_new_tokens, options.max_new_tokens,
         options.exact_counters,
     )  # fmt: skip
     _check_length(server, texts, asked, k)
@@ -301,7 +301,7 @@ def _check_idle(server: Server, shared: bool) -> None:
         )
 
 
-def _check_length(server: Server, texts: Sequence[ForetoldText], asked: dict[int, int], k: int) -> None:
+def _check_length(server: Server, texts: Sequence[PredictedText], asked: dict[int, int], k: int) -> None:
     longest = server.facts.longest
     if longest is None:
         return
@@ -343,13 +343,13 @@ def _compared(
     draft: str,
     address: str,
     collected: Collected,
-    texts: Sequence[ForetoldText],
+    texts: Sequence[PredictedText],
     options: CrosscheckOptions,
     remarks: tuple[str, ...],
 ) -> CrosscheckTable:
     ties = _ties(options, collected, trace)
     compared = tuple(compared_text(text, collected.answer(text), collected.asked[text.index], ties) for text in texts)
     lengths = compared_lengths(compared)
-    foretold = foretold_counts(texts, [min(len(text), collected.asked[text.index]) for text in texts])
-    verdict = verdict_of(compared, lengths, collected.counters, foretold)
-    return CrosscheckTable(trace, draft, address, collected, compared, lengths, foretold, ties, verdict, remarks)
+    predicted = predicted_counts(texts, [min(len(text), collected.asked[text.index]) for text in texts])
+    verdict = verdict_of(compared, lengths, collected.counters, predicted)
+    return CrosscheckTable(trace, draft, address, collected, compared, lengths, predicted, ties, verdict, remarks)

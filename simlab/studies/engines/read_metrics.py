@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.crosscheck.drift import DriftFigure, drift_figures, suspicion
-from simlab.analysis.crosscheck.foretold import foretold_counts
+from simlab.analysis.crosscheck.predicted import predicted_counts
 from simlab.analysis.crosscheck.text import counters_text, drift_sentence, drift_text, verdict_text
 from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError, ServerCounters, total
@@ -13,8 +13,8 @@ from simlab.analysis.engines.files import PROMETHEUS, VLLM_LOG, MetricsFile, rea
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
 from simlab.options import study
-from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
 from simlab.studies.engines.import_options import OF_TIMINGS, ImportOptions
+from simlab.studies.engines.predictions import asked_tokens, check_greedy, checked_k, predicted_texts
 from simlab.studies.inputs.trace import draft_set_named, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
@@ -29,7 +29,7 @@ class EngineMetricsTable(StudyResult):
         draft: the draft set.
         files: what was read.
         counters: over all of them.
-        foretold, verdict: of the same requests; None where the requests were others.
+        predicted, verdict: of the same requests; None where the requests were others.
         figures: of the drift; empty where the requests were the trace's own.
         k: tokens that the server drafts in a round.
     """
@@ -38,7 +38,7 @@ class EngineMetricsTable(StudyResult):
     draft: str
     files: tuple[MetricsFile, ...]
     counters: ServerCounters
-    foretold: ServerCounters | None
+    predicted: ServerCounters | None
     verdict: Verdict | None
     figures: tuple[DriftFigure, ...]
     k: int
@@ -60,7 +60,7 @@ class EngineMetricsTable(StudyResult):
             ],
             "counters": self.counters.to_json(),
             "acceptance_length": self.counters.acceptance_length,
-            "counters_foretold": None if self.foretold is None else self.foretold.to_json(),
+            "counters_foretold": None if self.predicted is None else self.predicted.to_json(),
             "verdict": None if self.verdict is None else self.verdict.name,
             "reason": None if self.verdict is None else self.verdict.reason,
             "drift": None if self.verdict is not None else self.has_failed,
@@ -76,8 +76,8 @@ class EngineMetricsTable(StudyResult):
         heading = within_width(
             "\n".join([*files, f"trace    {self.trace.label} (text {self.trace.text_id}), draft set {self.draft}"])
         )
-        if self.verdict is not None and self.foretold is not None:
-            return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.foretold, "")])
+        if self.verdict is not None and self.predicted is not None:
+            return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.predicted, "")])
         requests = self.counters.num_requests
         many = f"{requests:,} requests" if requests is not None else "requests that are not counted"
         notes = (
@@ -125,21 +125,21 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
         )
     k = ks.pop() if ks else found.manifest.draft_sets[name].depth
     name = checked_k(found, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
-    texts = foretold_texts(found, name, k, options.limit)
+    texts = predicted_texts(found, name, k, options.limit)
     requests = [request for file in read for request in file.requests]
     if not options.same_prompts:
         figures = tuple(drift_figures(texts, counters, requests))
         return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures, k)
     check_greedy(found)
     kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
-    foretold = foretold_counts(kept, [min(len(text), asked[text.index]) for text in kept])
-    if counters.num_requests is not None and counters.num_requests != foretold.num_requests:
+    predicted = predicted_counts(kept, [min(len(text), asked[text.index]) for text in kept])
+    if counters.num_requests is not None and counters.num_requests != predicted.num_requests:
         raise UsageError(
-            f"the files count {counters.num_requests:,} requests and the trace has {foretold.num_requests:,} texts; "
+            f"the files count {counters.num_requests:,} requests and the trace has {predicted.num_requests:,} texts; "
             "choose as many with --limit, or leave out --same-prompts"
         )
-    verdict = verdict_of((), None, counters, foretold)
-    return EngineMetricsTable(found, name, tuple(read), counters, foretold, verdict, (), k)
+    verdict = verdict_of((), None, counters, predicted)
+    return EngineMetricsTable(found, name, tuple(read), counters, predicted, verdict, (), k)
 
 
 def _check_alike(files: Sequence[MetricsFile]) -> None:

@@ -4,27 +4,27 @@ import math
 
 import numpy as np
 import pytest
-from chain_texts import foretold, sequence
+from chain_texts import predicted, sequence
 
 from simlab.analysis.crosscheck.drift import LENGTH, drift_figures
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 from simlab.analysis.crosscheck.text import drift_sentence, drift_text
 from simlab.analysis.engines.answers import ServerCounters
 
 
-def some_texts(seed: int, num: int, right: float) -> list[ForetoldText]:
+def some_texts(seed: int, num: int, right: float) -> list[PredictedText]:
     rng = np.random.default_rng(seed)
     found = []
     for index in range(num):
         share = min(0.95, max(0.05, rng.normal(right, 0.08)))
         ranks = (rng.random((60, 4)) > share).astype(int).tolist()
-        text = foretold(sequence(ranks), 4)
+        text = predicted(sequence(ranks), 4)
         object.__setattr__(text, "prompt", ("made up", f"p{index}"))
         found.append(text)
     return found
 
 
-def counters_of(texts: list[ForetoldText]) -> ServerCounters:
+def counters_of(texts: list[PredictedText]) -> ServerCounters:
     """Counts of a server that writes these texts, and what it drafts behind their ends is never kept."""
     kept = [accepted for text in texts for _, accepted in text.rounds()]
     return ServerCounters(
@@ -43,11 +43,11 @@ def test_figures_are_ratios_of_sums() -> None:
     length, first, *_ = drift_figures(texts, counters)
     rounds = [len(text.rounds()) for text in texts]
     assert length.name == LENGTH
-    assert length.foretold == pytest.approx(sum(len(text) - 1 for text in texts) / sum(rounds))
+    assert length.predicted == pytest.approx(sum(len(text) - 1 for text in texts) / sum(rounds))
     assert counters.num_tokens is not None
     assert counters.num_rounds is not None
     assert length.measured == pytest.approx((counters.num_tokens - 12) / counters.num_rounds)
-    assert first.foretold == pytest.approx(
+    assert first.predicted == pytest.approx(
         sum(accepted > 0 for text in texts for _, accepted in text.rounds()) / sum(rounds)
     )
     assert length.interval.low < length.ratio < length.interval.high

@@ -27,7 +27,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return whole_checkpoints(tmp_path_factory.mktemp("whole"))
 
 
-def foretold(place: Path) -> tuple[bool, str]:
+def predicted(place: Path) -> tuple[bool, str]:
     """Whether inspect says that it will run, and why not."""
     try:
         found = inspect(str(place), progress=False).to_json()
@@ -60,7 +60,7 @@ def ran(place: Path) -> tuple[bool, str]:
 def disagreement(place: Path) -> str | None:
     """What is wrong with what the two say of a checkpoint; None: nothing."""
     said: dict[str, tuple[bool, str]] = {}
-    for name, ask in (("inspect", foretold), ("loader", ran)):
+    for name, ask in (("inspect", predicted), ("loader", ran)):
         try:
             said[name] = ask(place)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
@@ -77,7 +77,7 @@ def faults_of(wholes: dict[str, Path], folder: Path, seed: int, number: int) -> 
 
 @pytest.mark.parametrize("name", ["plain", "unusual", "parts", "indexed", "speculators", "treeflash"])
 def test_whole_checkpoints_run_and_are_said_to(wholes: dict[str, Path], name: str) -> None:
-    assert foretold(wholes[name]) == (True, "None")
+    assert predicted(wholes[name]) == (True, "None")
     assert ran(wholes[name]) == (True, "")
     if (wholes[name] / WEIGHTS).is_file():
         assert disagreement(wholes[name] / WEIGHTS) is None
@@ -98,13 +98,13 @@ def test_other_floating_dtypes_run(wholes: dict[str, Path], tmp_path: Path, dtyp
     tensors["norm.weight"][0] = -largest
     shutil.copytree(wholes["plain"], tmp_path / "copy")
     save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, tmp_path / "copy" / WEIGHTS)
-    assert foretold(tmp_path / "copy") == (True, "None")
+    assert predicted(tmp_path / "copy") == (True, "None")
     assert ran(tmp_path / "copy") == (True, "")
     if dtype != torch.float16:
         tensors["norm.weight"][0] = 1.01 * largest
         save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, tmp_path / "copy" / WEIGHTS)
-        assert "norm.weight" in foretold(tmp_path / "copy")[1]
-        assert foretold(tmp_path / "copy") == ran(tmp_path / "copy")
+        assert "norm.weight" in predicted(tmp_path / "copy")[1]
+        assert predicted(tmp_path / "copy") == ran(tmp_path / "copy")
 
 
 def test_inspect_and_the_loader_agree_on_damage(wholes: dict[str, Path], tmp_path: Path) -> None:

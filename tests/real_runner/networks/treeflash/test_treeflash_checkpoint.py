@@ -136,7 +136,7 @@ DAMAGES: dict[str, tuple[dict[str, Tensor], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", ["released", "alone"])
-def test_damage_is_refused_and_foretold(damage: str, kind: str, tmp_path: Path) -> None:
+def test_damage_is_refused_and_predicted(damage: str, kind: str, tmp_path: Path) -> None:
     tensors, said = DAMAGES[damage]
     path = released(tmp_path / "place")
     drafter = path if kind == "released" else make_drafter(tmp_path / "drafter")

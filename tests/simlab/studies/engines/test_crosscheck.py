@@ -11,11 +11,11 @@ from engine_server import FakeEngine, serving
 from study_results import refused as refused_by
 from study_results import value_of
 
-from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.crosscheck.predicted import PredictedText
 from simlab.analysis.crosscheck.summary import read_crosscheck
 from simlab.analysis.report.results import crosscheck_grid
 from simlab.studies.engines.crosscheck import crosscheck
-from simlab.studies.engines.foretelling import foretold_texts
+from simlab.studies.engines.predictions import predicted_texts
 from simlab.studies.inputs.trace import sample_trace
 from simlab.traces.reader import packaged_trace
 
@@ -23,13 +23,13 @@ LIMIT = 3
 
 
 @pytest.fixture(scope="module")
-def texts() -> list[ForetoldText]:
+def texts() -> list[PredictedText]:
     trace = sample_trace()
-    return foretold_texts(trace, trace.draft_name(None), 7, LIMIT)
+    return predicted_texts(trace, trace.draft_name(None), 7, LIMIT)
 
 
 @pytest.fixture
-def engine(texts: list[ForetoldText]) -> Iterator[FakeEngine]:
+def engine(texts: list[PredictedText]) -> Iterator[FakeEngine]:
     with serving(FakeEngine(texts)) as served:
         yield served
 
@@ -47,7 +47,7 @@ def refused(served: FakeEngine, **more: object) -> str:
 
 @pytest.mark.parametrize(("name", "level"), [("vllm", "rounds"), ("sglang", "requests"), ("trtllm", "requests")])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level: str, concurrency: int) -> None:
+def test_a_true_server_is_confirmed(texts: list[PredictedText], name: str, level: str, concurrency: int) -> None:
     with serving(FakeEngine(texts, name)) as served:
         found = checked(served, concurrency=concurrency)
         assert (found["verdict"], found["level"]) == ("confirmed", level)
@@ -60,31 +60,31 @@ def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level:
             assert found["rounds_equal"] == found["rounds_compared"] == found["counters"]["rounds"]
 
 
-def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(engine: FakeEngine) -> None:
+def test_counters_are_predicted_to_the_unit_where_the_recording_goes_on(engine: FakeEngine) -> None:
     found = checked(engine, exact_counters=True)
-    foretold, counted = found["counters_foretold"], found["counters"]
-    assert foretold["rounds_cut_by_the_recorded_end"] == 0
+    predicted, counted = found["counters_foretold"], found["counters"]
+    assert predicted["rounds_cut_by_the_recorded_end"] == 0
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
-        assert counted[key] == foretold[key]
+        assert counted[key] == predicted[key]
 
 
-def test_counters_are_read_unless_others_use_the_server(texts: list[ForetoldText]) -> None:
+def test_counters_are_read_unless_others_use_the_server(texts: list[PredictedText]) -> None:
     with serving(FakeEngine(texts)) as served:
         assert checked(served)["counters"] is not None
         assert checked(served, shared_server=True)["counters"] is None
 
 
-def test_less_is_told_without_details(texts: list[ForetoldText]) -> None:
+def test_less_is_told_without_details(texts: list[PredictedText]) -> None:
     with serving(FakeEngine(texts, detailed=False)) as served:
         found = checked(served)
         assert (found["verdict"], found["level"]) == ("confirmed", "requests")
 
 
-def with_fault(texts: list[ForetoldText], fault: str, engine: str = "vllm") -> FakeEngine:
+def with_fault(texts: list[PredictedText], fault: str, engine: str = "vllm") -> FakeEngine:
     return FakeEngine(texts, engine, faults=frozenset([fault]))
 
 
-def test_one_wrong_round_is_found(texts: list[ForetoldText]) -> None:
+def test_one_wrong_round_is_found(texts: list[PredictedText]) -> None:
     with serving(with_fault(texts, "wrong round")) as served:
         found = checked(served, fails=True)
     assert found["verdict"] == "rounds differ"
@@ -95,7 +95,7 @@ def test_one_wrong_round_is_found(texts: list[ForetoldText]) -> None:
     assert not first["close_call"]
 
 
-def test_rounds_that_differ_say_which_known_fault_they_look_like(texts: list[ForetoldText]) -> None:
+def test_rounds_that_differ_say_which_known_fault_they_look_like(texts: list[PredictedText]) -> None:
     with serving(with_fault(texts, "no head")) as served:
         table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
     (look,) = value_of(table)["looks_like"]
@@ -109,13 +109,13 @@ def test_rounds_that_differ_say_which_known_fault_they_look_like(texts: list[For
         assert "Looks like" not in crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False).text()
 
 
-def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[ForetoldText]) -> None:
+def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[PredictedText]) -> None:
     with serving(with_fault(texts, "wrong round", "sglang")) as served:
         found = checked(served)
     assert found["verdict"] in ("confirmed", "lengths agree")
 
 
-def test_another_text_is_found(texts: list[ForetoldText]) -> None:
+def test_another_text_is_found(texts: list[PredictedText]) -> None:
     with serving(with_fault(texts, "other text")) as served:
         table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
     found = value_of(table)
@@ -140,20 +140,20 @@ def test_another_text_is_found(texts: list[ForetoldText]) -> None:
         ("restart", "started anew"),
     ],
 )
-def test_faults_get_one_sentence(texts: list[ForetoldText], fault: str, words: str) -> None:
+def test_faults_get_one_sentence(texts: list[PredictedText], fault: str, words: str) -> None:
     with serving(with_fault(texts, fault)) as served:
         assert words in refused(served)
 
 
 @pytest.mark.parametrize(("k", "block"), [(3, 4), (9, 10)])
-def test_another_block_is_refused_with_the_command(texts: list[ForetoldText], k: int, block: int) -> None:
+def test_another_block_is_refused_with_the_command(texts: list[PredictedText], k: int, block: int) -> None:
     with serving(FakeEngine(texts, k=k)) as served:
         assert f"simlab record --block {block}" in refused(served)
 
 
 def test_a_server_that_keeps_the_first_of_a_block() -> None:
     trace = sample_trace()
-    short = foretold_texts(trace, trace.draft_name(None), 3, LIMIT)
+    short = predicted_texts(trace, trace.draft_name(None), 3, LIMIT)
     with serving(FakeEngine(short, k=3)) as served:
         assert checked(served, first_of_block=True)["verdict"] == "confirmed"
 
@@ -169,7 +169,7 @@ def test_kept_answers_are_compared_again(engine: FakeEngine, tmp_path: Path) -> 
     assert "are to the texts" in refused_by(crosscheck, answers=kept, trace=packaged_trace())
 
 
-def test_a_report_has_its_row_of_the_file(engine: FakeEngine, texts: list[ForetoldText], tmp_path: Path) -> None:
+def test_a_report_has_its_row_of_the_file(engine: FakeEngine, texts: list[PredictedText], tmp_path: Path) -> None:
     found = checked(engine, out=tmp_path / "good")
     with serving(with_fault(texts, "wrong round")) as served:
         checked(served, fails=True, out=tmp_path / "bad")

@@ -11,8 +11,8 @@ from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.studies.engines.crosscheck import crosscheck
-from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.engines.import_files import import_files
+from simlab.studies.engines.predictions import predicted_texts
 from simlab.studies.engines.read_metrics import import_metrics
 from simlab.studies.export.export import export
 from simlab.studies.inputs.trace import sample_trace
@@ -29,7 +29,7 @@ def checked(answers: str, trace: str, *, fails: bool = False, **more: Any) -> di
     return value_of(table)
 
 
-def test_the_mended_engine_does_every_round_as_foretold() -> None:
+def test_the_mended_engine_does_every_round_as_predicted() -> None:
     found = checked("vllm_mended.jsonl", "block8")
     assert (found["verdict"], found["level"]) == ("confirmed", "rounds")
     assert found["rounds_equal"] == found["rounds_compared"] == found["counters"]["rounds"] == 984
@@ -64,13 +64,13 @@ def test_a_smaller_block_has_a_trace_of_its_own() -> None:
     assert round(first["acceptance_length"]["trace"], 4) > round(first["acceptance_length"]["engine"], 4)
 
 
-def test_the_benchmark_of_the_engine_is_foretold_to_the_unit() -> None:
+def test_the_benchmark_of_the_engine_is_predicted_to_the_unit() -> None:
     bench = [DATA / "vllm_bench_serve.json"]
     found = value_of(import_files(bench, DATA / "block8", same_prompts=True, limit=3, max_new_tokens=32))
     assert found["verdict"] == "confirmed"
-    counted, foretold = found["counters"], found["counters_foretold"]
+    counted, predicted = found["counters"], found["counters_foretold"]
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
-        assert counted[key] == foretold[key]
+        assert counted[key] == predicted[key]
     assert (counted["rounds"], counted["accepted"]) == (29, 64)
     assert counted["accepted_at_position"] == [22, 16, 10, 5, 4, 4, 3]
 
@@ -102,7 +102,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Prometheus text before and after all texts of the sample were written."""
     folder = tmp_path_factory.mktemp("metrics")
     trace = sample_trace()
-    engine = FakeEngine(foretold_texts(trace, trace.draft_name(None), 7, None))
+    engine = FakeEngine(predicted_texts(trace, trace.draft_name(None), 7, None))
     engine.count(engine.rounds_of(engine.texts[0], 20), 20)
     before, after = folder / "before.txt", folder / "after.txt"
     before.write_text(engine.metrics())
@@ -112,7 +112,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return before, after
 
 
-def test_the_traces_own_prompts_are_foretold(metrics: tuple[Path, Path]) -> None:
+def test_the_traces_own_prompts_are_predicted(metrics: tuple[Path, Path]) -> None:
     before, after = metrics
     value = value_of(import_files([after], before=before, same_prompts=True))
     assert value["verdict"] == "confirmed"

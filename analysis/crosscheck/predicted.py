@@ -14,7 +14,7 @@ from simlab.recorded import DraftRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ForetoldText:
+class PredictedText:
     """One recorded text and what a chain of k drafted tokens would have kept at each root of it.
 
     Attributes:
@@ -102,7 +102,7 @@ def accepted_everywhere(rows: DraftRows, k: int) -> Longs:
     return np.asarray(np.cumprod(right, axis=1, dtype=np.int64).sum(axis=1), np.int64)
 
 
-def foretold_counts(texts: Sequence[ForetoldText], num_tokens: Sequence[int]) -> ServerCounters:
+def predicted_counts(texts: Sequence[PredictedText], num_tokens: Sequence[int]) -> ServerCounters:
     """The counts of an engine that writes these texts.
 
     Args:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from simlab.analysis.crosscheck.foretold import ForetoldText, accepted_everywhere
+from simlab.analysis.crosscheck.predicted import PredictedText, accepted_everywhere
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.trace import draft_set_named, first_prompts
 from simlab.traces.reader import Trace
 
 
-def foretold_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[ForetoldText]:
+def predicted_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[PredictedText]:
     """The recorded texts of the first prompts, each with its rounds under a chain of k.
 
     Args:
@@ -23,7 +23,7 @@ def foretold_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[
     for sequence in trace.recorded(draft, wanted):
         assert sequence.rows is not None
         found.append(
-            ForetoldText(
+            PredictedText(
                 index=sequence.index,
                 prompt=(sequence.prompt.dataset, sequence.prompt.prompt_id),
                 prompt_tokens=sequence.prompt.token_ids,
@@ -83,8 +83,8 @@ def checked_k(trace: Trace, name: str | None, k: int, shorter: bool, whose: str)
 
 
 def asked_tokens(
-    texts: Sequence[ForetoldText], longest: int, most: int | None, exact_counters: bool
-) -> tuple[list[ForetoldText], dict[int, int]]:
+    texts: Sequence[PredictedText], longest: int, most: int | None, exact_counters: bool
+) -> tuple[list[PredictedText], dict[int, int]]:
     """The texts that can be asked for, and how many new tokens each request allows.
 
     Args:
