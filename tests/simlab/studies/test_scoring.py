@@ -86,8 +86,8 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
     ]
     curves, *others, bars = (figure.to_dict()["data"] for figure in figures)
     assert all(len(one) > 1 for one in others)
-    looks = [(one["line"]["color"], one["line"]["dash"]) for one in others[1]]
-    assert len(set(looks)) == len(looks), "each order has a line of its own"
+    colors = [one["line"]["color"] for one in others[1]]
+    assert len(set(colors)) == len(colors), "each order has a colour of its own"
     # Each name stands in the legend once, though there are two fields.
     assert [one["name"] for one in others[0] if one["showlegend"]] == ["came true", *edges[:2]]
     assert {curve.get("name") for curve in curves} == {None, "spine", "off-spine", "any prefix"}
