@@ -59,6 +59,8 @@ def figure(x_title: str, y_title: str, barmode: str | None = None) -> go.Figure:
         hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
+        # plotly makes a dark box of a clear paper's colour.
+        modebar={"bgcolor": "rgba(0,0,0,0)"},
         barmode=barmode,
     )
     return found

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import Interval, rough_intervals
 from simlab.analysis.statistics.significance import POWER
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import Cells, is_known, number
@@ -208,10 +208,7 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     if max(comparison.family for comparison in comparisons) > 1:
         name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]
         lines.append(f"p is adjusted for the number of comparisons ({name}); the intervals are each comparison's own.")
-    fewest = min(comparison.prompts for comparison in comparisons)
-    if fewest < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *rough_intervals(min(comparison.prompts for comparison in comparisons))])
 
 
 def _slice(comparison: Comparison, by: str | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors
 from simlab.analysis.confirm.table import EXACT, FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import Interval, rough_intervals
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, ends, is_known, number, with_interval
@@ -200,9 +200,7 @@ def confirm_notes(
         "Its bound is twice the largest error of logits on the texts of autoregressive decoding.",
     ]
     lines += [why_unpriced] if why_unpriced else []
-    if num < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} {units}: the intervals are rough.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *rough_intervals(num, units)])
 
 
 def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = None) -> str:

@@ -7,7 +7,7 @@ from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT,
 from simlab.analysis.crosscheck.rounds import ComparedLengths, ComparedText, percent_off
 from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
 from simlab.analysis.engines.answers import COUNTS, ServerCounters
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import Interval, rough_intervals
 from simlab.analysis.table.text import aligned, number
 
 MOST_SHOWN = 20
@@ -33,8 +33,8 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
         f"{lengths.predicted:i4}",
         shown,
     ]
-    few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
-    return aligned([heads, row], [True, False, True, False, True, True]) + few
+    lengths_text = aligned([heads, row], [True, False, True, False, True, True])
+    return "\n".join([lengths_text, *rough_intervals(lengths.num_prompts)])
 
 
 def counters_text(counters: ServerCounters | None, predicted: ServerCounters, why_none: str) -> str:

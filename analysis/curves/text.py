@@ -11,7 +11,7 @@ from simlab.analysis.curves.price_noise import KEPT_SHARE
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE
-from simlab.analysis.statistics.intervals import FEW_PROMPTS
+from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.estimates import Estimate, Figures
 from simlab.analysis.table.text import aligned, number, within_width
 from simlab.policies.orders.best_first import BestFirst
@@ -94,8 +94,7 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
         last = summary.cost_id
         parts.append(_block(summary, by))
     notes = [_NOTES, _WITHOUT_NOISE if any(one.kept is None for one in summaries) else _WITH_NOISE]
-    if min(one.prompts for one in summaries) < FEW_PROMPTS:
-        notes.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
+    notes += rough_intervals(min(one.prompts for one in summaries), "prompts in a table")
     return "\n\n".join([*parts, within_width(" ".join(notes))])
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from simlab.analysis.compare.comparisons import POWERS, Comparison
 from simlab.analysis.export.batch_choices import against_first
 from simlab.analysis.export.tables import Cell, ExportTable
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, Interval
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, rough_intervals
 from simlab.analysis.statistics.slices import SLICES, split_by_slice
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import SPEEDS, SPEEDUP, ends, is_known, number
@@ -300,9 +300,8 @@ def _source(rows: pl.DataFrame) -> list[str]:
 
 
 def _said(found: Sequence[Summary], measures: Sequence[str]) -> list[str]:
-    fewest = min(summary.prompts for summary in found)
     notes = [SPEEDS[found[0].kind], SPEEDUP] if any(one in _SPEED_MEASURES for one in measures) else []
-    return [*notes, *([f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough."] if fewest < FEW_PROMPTS else [])]
+    return [*notes, *rough_intervals(min(summary.prompts for summary in found))]
 
 
 def _policy_line(summary: Summary, names: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 from simlab.analysis.compare.verdicts import within_price_noise
 from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
 from simlab.analysis.report.results import CHAIN, ReportResults, family_of, interval_text
+from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
 from simlab.errors import enumerated
 from simlab.totals import SUMS
@@ -69,6 +70,7 @@ def verdict_of(results: ReportResults, choice: VerdictChoice, caveats: Sequence[
     more += _over_chain(results, best, standing, choice)
     if not choice.is_held_out and len(results.policies) > 1:
         more.append(f"{best.policy} was chosen on these very prompts, so it looks better here than it is.")
+    more += rough_intervals(best.prompts)
     return ReportVerdict(best, headline, tuple(more))
 
 

@@ -18,7 +18,7 @@ from simlab.analysis.scoring.reliability import (
     calibration,
 )
 from simlab.analysis.scoring.score import Scoring, without_budget
-from simlab.analysis.statistics.intervals import FEW_PROMPTS
+from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures
 from simlab.analysis.table.text import aligned, is_known, number, within_width
 from simlab.policies.fits.edge_sums import RANK_CLASSES
@@ -247,7 +247,6 @@ def scoring_text(scored: Scoring, heading: str = "", details: bool = False) -> s
         heading: stands above them.
         details: all tables, not only those that answer first.
     """
-    few = len(scored.prompts) < FEW_PROMPTS
     parts = [f"{heading}: {len(scored.prompts)} prompts" if heading else ""]
     parts += [_first_candidates(scored.edges)] if scored.edges else []
     parts += [_edges(scored.edges), *map(_by_depth_and_rank, scored.edges)] if scored.edges and details else []
@@ -255,7 +254,7 @@ def scoring_text(scored: Scoring, heading: str = "", details: bool = False) -> s
         parts += [_orders(scored.places, details), *([_coverage(scored.places)] if details else [])]
     policies = policy_figures(scored.rounds)
     parts += [_gaps(policies), *([_speed_gaps(policies), _waste(policies)] if details else [])]
-    parts += [f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough." if few else ""]
+    parts += rough_intervals(len(scored.prompts))
     return "\n\n".join(part for part in parts if part)
 
 

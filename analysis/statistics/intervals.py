@@ -116,7 +116,18 @@ def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
 
 LEVEL = 0.95
 FEW_PROMPTS = 20
-"""With fewer, what a table says of its intervals is a warning."""
+"""With fewer, intervals are rough, and no verdict is given."""
+
+
+def rough_intervals(number: int, of: str = "prompts") -> list[str]:
+    """The sentence that belongs beside intervals over few prompts; none where there are enough.
+
+    Args:
+        number: of prompts, in the smallest part of what is shown.
+        of: what there are few of, as it stands in the sentence.
+    """
+    return [f"Fewer than {FEW_PROMPTS} {of}: the intervals are rough."] if number < FEW_PROMPTS else []
+
 
 Numbers = npt.NDArray[np.int64] | Doubles
 

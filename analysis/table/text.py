@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import Interval, rough_intervals
 from simlab.analysis.table.summaries import Summary
 from simlab.untrusted.visible import label_lines, visible_html
 
@@ -143,13 +143,12 @@ def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS,
         without_speeds: why there are no speeds, where there are none.
         speedup: what speedups are over, in a sentence.
     """
-    fewest, kind, shown = min(summary.prompts for summary in summaries), summaries[0].kind, fitting_columns(summaries)
+    kind, shown = summaries[0].kind, fitting_columns(summaries)
     prices = PRICES if any(is_known(summary.speed.price_interval) for summary in summaries) else NO_PRICES[kind]
     lines = [NOTES, *([MACRO] if " macro avg" in shown else [])]
     lines += [SPEEDS[kind], *speedup.splitlines()] if has_speeds(summaries) else [without_speeds]
     lines += [prices] if "prices [95 %]" in shown else []
-    if fewest < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
+    lines += rough_intervals(min(summary.prompts for summary in summaries), "prompts in a table")
     return within_width(" ".join(lines))
 
 
@@ -305,7 +304,9 @@ def summaries_html(
         ]
     else:
         parts = [cells_html(summary_cells(whole))]
-    return "<div>\n" + "\n".join([*parts, sentences_html(summary_notes(whole, without_speeds, speedup))]) + "\n</div>"
+    # A browser wraps by itself.
+    notes = " ".join(summary_notes(slices or whole, without_speeds, speedup).splitlines())
+    return "\n".join(["<div>", *parts, sentences_html(notes), "</div>"])
 
 
 def _row(cells: Sequence[str], to_left: Sequence[bool], kind: str) -> str:

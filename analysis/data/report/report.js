@@ -32,6 +32,7 @@
       layout[axis] = Object.assign({ gridcolor: of("--line"), linecolor: of("--soft"), tickcolor: of("--soft"), ticks: "outside" }, layout[axis]);
     });
     layout.hoverlabel = { bgcolor: of("--card"), bordercolor: of("--line"), font: { color: of("--text") } };
+    layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: of("--soft"), activecolor: of("--text") };
     layout.height = parseInt(div.dataset.height, 10);
     const narrow = div.clientWidth < 560;
     if (narrow) {

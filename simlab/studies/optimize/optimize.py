@@ -22,7 +22,7 @@ from simlab.analysis.optimize.finalists import (
     share_of_draws_best,
     take_sentence,
 )
-from simlab.analysis.statistics.intervals import FEW_PROMPTS
+from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import SPEEDS, within_width
@@ -297,9 +297,8 @@ class OptimizeResult(StudyResult):
             line for price in self.inputs.evaluation.prices for line in price.speedup_note.splitlines()
         )
         of = f"Figures are of evaluation prompts unless dev is said; [95 %] over prompts. {SPEEDS['predicted']}"
-        few = min(len(side.prompts) for side in (self.inputs.dev, self.inputs.evaluation)) < FEW_PROMPTS
-        rough = [f"Fewer than {FEW_PROMPTS} prompts on one side: its intervals are rough."] if few else []
-        return within_width(" ".join([of, *said, *rough]))
+        fewest = min(len(side.prompts) for side in (self.inputs.dev, self.inputs.evaluation))
+        return within_width(" ".join([of, *said, *rough_intervals(fewest, "prompts on one side")]))
 
     def _heading(self) -> str:
         inputs, space = self.inputs, self.space

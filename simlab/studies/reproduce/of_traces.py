@@ -15,7 +15,7 @@ from simlab.analysis.compare.averaging import (
     find_ranking_flips,
 )
 from simlab.analysis.compare.verdicts import measure_name
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval, finite
+from simlab.analysis.statistics.intervals import Interval, finite, rough_intervals
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, speed_of
@@ -355,9 +355,7 @@ def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[Rank
     columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
     columns += [("macro avg [95 %]", "{macro}"), ("larger by, paired [95 %]", "{over}")]
     parts = [table("l", columns, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
-    if means[0].prompts < FEW_PROMPTS:
-        parts.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
-    return "\n".join(parts)
+    return "\n".join([*parts, *rough_intervals(means[0].prompts)])
 
 
 def _flips_text(pairs: int, flips: Sequence[RankingFlip]) -> str:

@@ -114,6 +114,12 @@ def test_the_best_of_the_table_is_said_to_be_picked_on_its_own_prompts() -> None
     assert any("chosen on these very prompts" in one for one in found.more)
 
 
+@pytest.mark.parametrize(("num_prompts", "is_rough"), [(19, True), (20, False)])
+def test_a_verdict_on_few_prompts_says_so(num_prompts: int, is_rough: bool) -> None:
+    found = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9}, num_prompts)), TABLE)
+    assert ("Fewer than 20 prompts: the intervals are rough." in found.more) == is_rough
+
+
 def test_what_was_measured_stands_beside_the_prediction() -> None:
     predicted = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95}, noise=0.0)
     measured = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.89}, noise=0.0, kind="measured")

@@ -188,7 +188,7 @@ def test_headings_cells_and_notes_are_those_of_the_text() -> None:
         page = summaries_html(found)
         assert_shows(page, found)
         paragraphs = [unescape(one) for one in re.findall(r"<p [^>]*>(.*?)</p>", page)]
-        assert paragraphs == summary_notes(found).splitlines()
+        assert paragraphs == [" ".join(summary_notes(found).splitlines())]
         assert "<script" not in page
         assert "class=" not in page
 

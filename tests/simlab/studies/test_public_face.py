@@ -29,6 +29,13 @@ def test_two_policies_of_a_table_are_compared(tmp_path: Path) -> None:
     assert found._repr_html_().count("<tr>") == 1 + len(value["rows"])
 
 
+def test_slices_of_few_prompts_are_said_to_be_rough_in_text_and_notebook() -> None:
+    whole, cut = (simlab.replay(policies=["chain"], by=by) for by in (None, "dataset"))
+    for table, is_rough in ((whole, False), (cut, True)):
+        for shown in (table.text(), table._repr_html_()):
+            assert ("Fewer than 20 prompts in a table: the intervals are rough." in " ".join(shown.split())) == is_rough
+
+
 def test_a_report_is_a_page(tmp_path: Path) -> None:
     made = simlab.report(limit=2, texts=0, policies=["ddtree:budget=4"])
     size = made.write(tmp_path / "report.html")
