@@ -11,7 +11,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from simlab.sampling.choice import Sampling, choose, choose_rows, gap_of, gaps_of, gumbel, noise_key
+from simlab.sampling.choice import (
+    ALLOWED,
+    Sampling,
+    _winner,
+    choose,
+    choose_rows,
+    gap_of,
+    gaps_of,
+    gumbel,
+    noise_key,
+)
 
 Row = list[float]
 GREEDY = Sampling(temperature=0, top_k=0, top_p=1, seed=0)
@@ -245,6 +255,13 @@ def test_greedy_takes_the_smallest_id_of_the_largest_logit() -> None:
     assert gap_of(as_row([1.0, 3.5, 3.0]), 0, GREEDY, 0, 0) == -2.5
     assert gap_of(as_row([1.0, -math.inf]), 1, GREEDY, 0, 0) == -math.inf
     assert choose(as_row([-0.0, 0.0]), GREEDY, 0, 0).token == 0
+
+
+@pytest.mark.parametrize("tokens", [[5, 3, 9], [3, 9, 5], [9, 5, 3]])
+def test_the_smallest_of_equals_wins_in_whatever_order_they_are(tokens: list[int]) -> None:
+    """Behind a filter tokens stand by their logits, and noise makes others equal."""
+    standings = np.full(3, ALLOWED, np.uint8)
+    assert _winner(np.array(tokens), standings, np.full(3, 2.0)) == 3
 
 
 @given(st.lists(levels, min_size=1, max_size=8), keys, positions)
