@@ -41,8 +41,8 @@ _BATCH = ("batch", "batch_size", "bs", "concurrency", "num_requests", "num_seqs"
 _TIME = ("time", "latency", "duration", "verify", "pass")
 _STAGES = ("draft", "select", "commit")
 _EXPECTED = (
-    "expected a line of names with a size (num_tokens, nodes or num_drafted), a time with its unit (latency_ms or "
-    "seconds), and where they were varied batch_size and context"
+    "expected names with commas between them: a size (num_tokens, nodes or num_drafted), a time with its unit "
+    "(latency_ms or seconds), and where they were varied batch_size and context"
 )
 _FASTEST_S, _SLOWEST_S = 2e-5, 1.0
 """A fastest pass outside of these is a question of units: a launch takes longer, and no engine serves more slowly."""
@@ -241,7 +241,10 @@ def _csv_rows(text: str, path: str | Path) -> tuple[tuple[str, ...], list[tuple[
         raise CostError(f"{path} names a column twice in its first line: {', '.join(names)}")
     for number, row in rows:
         if len(row) != len(names):
-            raise CostError(f"{path}, line {number} has {len(row)} cells, and the first line names {len(names)}")
+            raise CostError(
+                f"{path}, line {number} has {len(row)} cells, and the first line names {len(names)}; write commas "
+                "between cells, and points in numbers"
+            )
     return (remark,) if remark else (), [
         (f"line {number}", dict(zip(names, (cell.strip() for cell in row), strict=True))) for number, row in rows[1:]
     ]

@@ -40,6 +40,11 @@ _UNLIKELY = 20.0
 _BEGIN = 1 << 16
 """So many characters of a file tell of which kind it is; JSON is read whole."""
 
+_COUNTED = re.compile(
+    r"^# (HELP|TYPE) |^[A-Za-z_:][\w:]*(\{.*\})? ([0-9.]|[+-]?Inf|NaN)|SpecDecoding metrics:|accept len: ", re.MULTILINE
+)
+"""What stands in Prometheus text and in logs of engines, and never in timings."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedCost:
@@ -132,7 +137,9 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
     if first != "{":
         # The first line that is no remark: of CSV names with commas, of Prometheus text a name with labels or a value.
         names = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-        return "," in names and not set("{}[]:") & set(names)
+        if "," in names and not set("{}[]:") & set(names):
+            return True
+        return options.out is not None and _COUNTED.search(text) is None
     try:
         table = table_of(parse_json(text))  # type: ignore[arg-type]
     except (ValueError, AttributeError, TypeError):

@@ -119,6 +119,23 @@ def test_what_does_not_fit_is_one_sentence(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tokens;ms\n1;7,1\n", "write commas between cells"),
+        ("num_tokens\tlatency_ms\n1\t7.1\n", "expected names with commas between them"),
+        ("", "has no rows; expected names"),
+        ("# HELP up is it\nup 1\n", "holds counts of an engine"),
+        ('vllm:num{a="b"} 1.0\n', "holds counts of an engine"),
+    ],
+)
+def test_where_a_cost_file_is_wanted_only_counts_are_refused_as_such(text: str, said: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "timings.csv", tmp_path / "made.json"
+    path.write_text(text)
+    assert said in refused(simlab.import_files, [path], out=out)
+    assert not out.exists()
+
+
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
     """Latencies of four texts at a time, at one context."""
