@@ -55,7 +55,7 @@ SAID: dict[str, tuple[int, str]] = {
     "import widths-of-a-laptop/one-context.csv --counts root-included --out OUT": (0, "imported from one-context.csv"),
     "import widths-of-a-laptop/milliseconds.csv --counts root-included --out OUT": (
         2,
-        "milliseconds.csv has width, ctx, verify_ms; expected a line of names with a size",
+        "milliseconds.csv has width, ctx, verify_ms; expected names with commas between them: a size",
     ),
 }
 """Of each command the exit code, and what it says; quantised targets are recorded below."""
