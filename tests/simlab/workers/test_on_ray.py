@@ -34,6 +34,18 @@ def found(workers: Workers, job: Squares, units: range = range(NUM_UNITS)) -> li
     return list(workers.results(job, units, not_told))
 
 
+@pytest.mark.parametrize(("asked", "cores"), [(None, 4), (1, 4), (4, 4), (7, 7)])
+def test_a_ray_of_ones_own_has_room_for_every_worker(
+    asked: int | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray waits for ever with a worker for which it counts no core."""
+    begun: list[object] = []
+    monkeypatch.setattr(ray_pool, "num_cores", lambda: 4)
+    monkeypatch.setattr(ray_pool.ray, "init", lambda **options: begun.append(options["num_cpus"]))
+    ray_pool._begin(RayOptions(workers=asked))
+    assert begun == [cores]
+
+
 @pytest.mark.thorough
 def test_threads_and_workers_give_the_same_in_the_same_order(two: Workers, tmp_path: Path) -> None:
     assert found(Threads(2), Squares(tmp_path)) == found(two, Squares(tmp_path)) == EXPECTED
