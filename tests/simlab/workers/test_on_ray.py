@@ -41,7 +41,7 @@ def test_a_ray_of_ones_own_has_room_for_every_worker(
     """Ray waits for ever with a worker for which it counts no core."""
     begun: list[object] = []
     monkeypatch.setattr(ray_pool, "num_cores", lambda: 4)
-    monkeypatch.setattr(ray_pool.ray, "init", lambda **options: begun.append(options["num_cpus"]))
+    monkeypatch.setattr("ray.init", lambda **options: begun.append(options["num_cpus"]))
     ray_pool._begin(RayOptions(workers=asked))
     assert begun == [cores]
 
