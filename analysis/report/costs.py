@@ -9,7 +9,7 @@ from simlab.analysis.curves.machines import FIRST
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
-from simlab.analysis.figure_style import MARKERS, colour, figure, line
+from simlab.analysis.figure_style import colour, figure, line, marker
 from simlab.analysis.report.page import Chart, error_bars
 from simlab.analysis.table.estimates import Figures
 from simlab.cost import PLAIN, CostTable
@@ -136,8 +136,8 @@ def example_chart(example: Figures) -> Chart:
     for index, rule in enumerate(_RULES):
         size = example["num_drafted"].get(rule)
         if size is not None:
-            mark = {"color": colour(index + 1), "size": 12, "symbol": MARKERS[index + 1]}
-            drawn.add_trace(go.Scatter(x=[size], y=[curve[size]], mode="markers", name=f"{rule}: {size}", marker=mark))
+            name, mark = f"{rule}: {size}", marker(index + 1, 12)
+            drawn.add_trace(go.Scatter(x=[size], y=[curve[size]], mode="markers", name=name, marker=mark))
     where = f"{example['edges']} probabilities, context {example['context']:,}"
     caption = f"Of all roots the one where the first stop loses most ({where})."
     return Chart("worst", drawn, "The worst case of the first stop", caption)

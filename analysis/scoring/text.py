@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from simlab.analysis.figure_style import BLUE, GREY, INDIGO, LIGHT, OCHRE, VERMILLION, on_white
+from simlab.analysis.figure_style import BLUE, GREY, INDIGO, OCHRE, VERMILLION, line, marker, on_white
 from simlab.analysis.scoring.gap_and_waste import policy_figures
 from simlab.analysis.scoring.path_places import TruePlaces, order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
@@ -143,7 +143,7 @@ def gap_figure(rows: Rows) -> go.Figure:
             y=[without_budget(row["policy"]) for row in some],
             error_x=_bars(some, "gap_closed_share", 100),
             mode="markers",
-            marker={"color": _COLORS[index], "symbol": _SYMBOLS[index], "size": 9},
+            marker=marker(index, 9),
             name=f"{budget} nodes",
         )
     figure.update_xaxes(
@@ -178,15 +178,9 @@ def waste_figure(rows: Rows) -> go.Figure:
     return _plain(figure).update_layout(barmode="stack", legend_traceorder="normal")
 
 
-_COLORS = LIGHT
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
-
-
 def _style(index: int) -> dict[str, Any]:
     """Line and marks of an edge model or an order, different from those of its neighbours."""
-    line = {"color": _COLORS[index % len(_COLORS)], "dash": _DASHES[index % len(_DASHES)]}
-    return {"mode": "lines+markers", "line": line, "marker": {"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7}}
+    return {"mode": "lines+markers", "line": line(index), "marker": marker(index)}
 
 
 def _chosen(rows: Rows, **wanted: str | int | None) -> list[Mapping[str, Any]]:

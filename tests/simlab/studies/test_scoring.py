@@ -88,6 +88,8 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
     assert all(len(one) > 1 for one in others)
     colors = [one["line"]["color"] for one in others[1]]
     assert len(set(colors)) == len(colors), "each order has a colour of its own"
+    many = gap_figure([{**value["policies"][0], "budget": budget} for budget in range(9)])
+    assert len(many.data) == 9, "budgets of any number"
     # Each name stands in the legend once, though there are two fields.
     assert [one["name"] for one in others[0] if one["showlegend"]] == ["came true", *edges[:2]]
     assert {curve.get("name") for curve in curves} == {None, "spine", "off-spine", "any prefix"}
