@@ -18,7 +18,7 @@ from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_hos
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import rows_for
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.targets.model import Target
 
 _LOGITS_PER_PASS = 2**26
@@ -83,7 +83,7 @@ def base_of(marginals: Marginals, width: int) -> BaseCandidates:
 
 
 def first_of_all(
-    drafter: Outputs, target: Target, states: Tensor, top_k: int, graphs: Captured | None = None
+    drafter: Outputs, target: Target, states: Tensor, top_k: int, graphs: GraphedModels | None = None
 ) -> tuple[Ints, Doubles]:
     """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
 
@@ -104,7 +104,7 @@ def first_of_laws(
     top_k: int,
     vocab_size: int,
     own: DraftVocabulary | None,
-    graphs: Captured | None,
+    graphs: GraphedModels | None,
 ) -> tuple[Ints, Doubles]:
     """What `first_of_all` gives, of any network.
 

@@ -27,7 +27,8 @@ from simlab.real_runner.drafters.ranked import (
     marginals_at,
 )
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.execution.fixed_drafter import Captured, text_context
+from simlab.real_runner.execution.fixed_drafter import text_context
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.known import read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
@@ -187,7 +188,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> LiveDraft:
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> LiveDraft:
         """A text of which nothing is read yet.
 
         Args:
@@ -233,7 +234,7 @@ class BlockDrafts:
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveDrafter":
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveDrafter":
         return LiveDrafter(self, read, room, graphs)
 
 
@@ -250,7 +251,7 @@ class Proposes(Protocol):
 class LiveDrafter:
     """Drafts for one sequence, see `LiveDraft`; what the target has read since the last draft is projected then."""
 
-    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int, graphs: Captured | None) -> None:
+    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int, graphs: GraphedModels | None) -> None:
         """Begin with nothing read of the text; arguments as of `Drafts.live`."""
         self._own, self._wanted, self._graphs = own, read, graphs
         self._text = text_context(graphs, own.drafter, own.target, room)
@@ -277,7 +278,7 @@ def drafted_marginals(
     logits: Callable[..., Tensor],
     drafter: Proposes,
     read: CandidatesRead,
-    graphs: Captured | None,
+    graphs: GraphedModels | None,
     *states: Tensor,
 ) -> Marginals:
     """The first candidates at each depth of a draft, in the target's vocabulary.

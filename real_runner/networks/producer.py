@@ -18,7 +18,7 @@ from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockPasses, BlockStates, Outputs
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.targets.model import Target
@@ -74,7 +74,7 @@ class _Makes(Protocol):
         """
         ...
 
-    def captured(self, graphs: Captured) -> Self:
+    def captured(self, graphs: GraphedModels) -> Self:
         """This producer with its passes captured."""
         ...
 
@@ -256,7 +256,7 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
     drafter: SomeDrafter
     target: Target
     reach: SomeReach
-    graphs: Captured | None = field(default=None, kw_only=True)
+    graphs: GraphedModels | None = field(default=None, kw_only=True)
 
     @property
     def own(self) -> SomeReach:
@@ -276,7 +276,7 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
         """Refuse what a policy reads and this network does not make."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
 
-    def captured(self, graphs: Captured) -> Self:
+    def captured(self, graphs: GraphedModels) -> Self:
         """This producer with its passes captured."""
         return replace(self, graphs=graphs)
 

@@ -26,7 +26,7 @@ from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import context_for
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.eagle3.config import Eagle3Config, eagle3_to_json
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.targets.model import Target
@@ -271,7 +271,7 @@ class GrowingText:
     never come here, so that none of a rejected one is kept.
     """
 
-    def __init__(self, head: Eagle3Head, target: Target, graphs: Captured | None = None) -> None:
+    def __init__(self, head: Eagle3Head, target: Target, graphs: GraphedModels | None = None) -> None:
         """Begin with nothing read of the text; ``graphs`` capture its passes, where they are given."""
         self._head, self._target, self._graphs = head, target, graphs
         self._past: KeyValues | None = None
@@ -310,18 +310,18 @@ class GrowingText:
             self._past = KeyValues(*(one[:, :, : self._num_read] for one in self._past))
         self._waiting = [self._last[:again]]
 
-    def _kept(self, graphs: Captured, text: ReadText) -> ReadText:
+    def _kept(self, graphs: GraphedModels, text: ReadText) -> ReadText:
         """A text that was read as it came, at fixed addresses."""
         rows = torch.stack(text.past)
         graphs.reserve(self._num_read)
         graphs.rows(self._head, rows).fill(rows)
         return ReadText(self._seen(graphs, context_for(self._num_read)), text.outputs)
 
-    def _seen(self, graphs: Captured, num: int) -> KeyValues:
+    def _seen(self, graphs: GraphedModels, num: int) -> KeyValues:
         rows = graphs.rows(self._head)
         return KeyValues(rows.first(0, num), rows.first(1, num))
 
-    def _read_captured(self, graphs: Captured, features: Tensor, following: Tensor, first: int) -> ReadText:
+    def _read_captured(self, graphs: GraphedModels, features: Tensor, following: Tensor, first: int) -> ReadText:
         """Some tokens more, in passes of a fixed number; what is padded is overwritten by the next tokens."""
         head, target, most, outputs = self._head, self._target, graphs.num_fresh, list[Tensor]()
         for states, tokens in zip(features.split(most), following.split(most), strict=True):
