@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shown
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from simlab.real_runner.checkpoints.fields import (
     OFFSETS,
     check_names,
 )
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.untrusted.json_text import open_file, parse_json
 
@@ -230,17 +230,7 @@ def check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, S
             _check_values(tensors[name], place)
 
 
-class VocabularySizes(Protocol):
-    """The tokens of a target, and how many of them a drafter can propose; None: all."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def draft_vocab_size(self) -> int | None: ...
-
-
-def draft_ids(config: VocabularySizes, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
+def draft_ids(config: MadeForTarget, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
     """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
 
     Args:

@@ -66,6 +66,10 @@ class DFlashConfig:
     """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
 
     Attributes:
+        noise: what stands in place of masks; None: masks, or nothing.
+        root_seen: whether it reads the root's own token.
+        no_blocks: why there is no pass of blocks, in words; empty where there is one.
+        num_masks: masks of the target's own behind a token.
         target_layer_ids: the target's layers whose outputs are read, from 0; -1 is its embedding, and the last
             layer is read after the final norm, as transformers hands it out.
         num_target_layers: None where the checkpoint does not say.
@@ -323,6 +327,11 @@ class MadeForTarget(Protocol):
     @property
     def vocab_size(self) -> int:
         """Tokens of the target."""
+        ...
+
+    @property
+    def draft_vocab_size(self) -> int | None:
+        """Tokens that it can propose; None: all of the target's."""
         ...
 
     def of_vocabulary(self, size: int) -> Self:

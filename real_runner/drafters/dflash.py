@@ -12,7 +12,6 @@ A attention heads, E key-value heads, F head size.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -155,24 +154,14 @@ class Attention(nn.Module):
         return out
 
 
-class MLPSizes(Protocol):
-    """The sizes of a perceptron."""
-
-    @property
-    def hidden_size(self) -> int: ...
-
-    @property
-    def intermediate_size(self) -> int: ...
-
-
 class MLP(nn.Module):
     """The SwiGLU perceptron of a layer."""
 
-    def __init__(self, config: MLPSizes) -> None:
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -218,7 +207,7 @@ class Layer(nn.Module):
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         self.self_attn = Attention(config)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         sizes = config.convolution

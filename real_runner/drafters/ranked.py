@@ -31,9 +31,7 @@ from simlab.real_runner.drafters.places import (
     first_of,
     grid_at,
     ids_at,
-    ids_of,
     in_draft,
-    on_grid,
     on_host,
     pass_rows,
     places_of,
@@ -159,10 +157,11 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
         `simlab.sampling.candidates`.
     """
     if log_probs.device.type != "cpu":
-        first, laws = on_host(first_of(places_of(log_probs), width), are_laws(log_probs))
+        first = first_of(places_of(log_probs), width)
+        ids, kept, laws = on_host(ids_at(first).int(), grid_at(first), are_laws(log_probs))
         if not laws:
             raise ModelError(NO_LAWS)
-        return ids_of(first), on_grid(first)
+        return ids.copy(), kept.copy()
     try:
         return top_candidates(log_probs.numpy(), width)
     except ValueError as error:

@@ -6,10 +6,10 @@ for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the 
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import nn
@@ -18,13 +18,14 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
-from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
-from simlab.real_runner.drafters.dense import OutputConfig
+from simlab.real_runner.drafters.config import DFlashConfig, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.ranked import blocks_at_once
 from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.models import dtype_of
-from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
-from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
+from simlab.real_runner.networks.adapter.config import AdapterConfig
+from simlab.real_runner.networks.drafter import find_drafter
+from simlab.real_runner.networks.eagle3.config import Eagle3Config
+from simlab.real_runner.networks.known import DraftConfig, network_of, read_config, read_fields, trees_bytes
 from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import Conversation, PromptRecord
@@ -58,23 +59,8 @@ from simlab.traces.artefacts.kinds import find_packaged_config
 # transformers knows is counted as it would be loaded.
 
 
-class SizedConfig(DraftConfig, MadeForTarget, OutputConfig, Protocol):
-    """The configuration of a drafter with weights of its own."""
-
-    @property
-    def num_attention_heads(self) -> int: ...
-
-    def shapes(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """The tensors that it has in any case, each with its shape."""
-        ...
-
-    def for_target(self, num_layers: int) -> Self:
-        """This configuration where the target has so many layers."""
-        ...
-
-    def with_block(self, size: int) -> Self:
-        """This configuration with so many slots, the root's counted."""
-        ...
+SizedConfig: TypeAlias = DFlashConfig | Eagle3Config
+"""What drafts with weights of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +176,8 @@ def any_config(options: RecordOptions) -> SizedConfig:
     network = network_of(fields)
     if network is None or not network.drafts_alone:
         return drafter_config(options.draft_name, options.tap_offset, options.block)
-    head = cast(SizedConfig, network.reads(fields))
-    if not head.root_seen:
+    head = cast(DraftConfig, network.reads(fields))
+    if isinstance(head, AdapterConfig):
         raise ModelError(
             "what a target that drafts for itself takes is measured, and not computed from configurations; give "
             "--dry-run sample"
