@@ -336,11 +336,16 @@ class DFlashDrafter(nn.Module):
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``[..., F]`` of the rotary embedding at absolute positions ``[...]``."""
-        exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
-        frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
-        angles = positions[..., None].float() * frequencies
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return rotation_at(positions, self.config.rope_theta, self.config.head_dim, dtype)
+
+
+def rotation_at(positions: Tensor, base: float, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines ``[..., F]`` of a rotary embedding of a base and of heads of F, at positions ``[...]``."""
+    exponents = torch.arange(0, size, 2, device=positions.device, dtype=torch.int64).float()
+    frequencies = 1.0 / (base ** (exponents / size))
+    angles = positions[..., None].float() * frequencies
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotated(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -23,7 +23,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.drafters.dense import check_fit
-from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
+from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated, rotation_at
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import context_for
 from simlab.real_runner.execution.graph_models import GraphedModels
@@ -178,7 +178,7 @@ class Eagle3Head(nn.Module):
             ``[S, L, H]``, before the last norm, or behind it where ``config.norm_output`` says so; and keys and values
             of these L positions.
         """
-        rotation = self._rotation(positions[:, None], hidden.dtype)
+        rotation = rotation_at(positions[:, None], self.config.rope_theta, self.config.head_dim, hidden.dtype)
         x, kept = self.midlayer(hidden, embedded.to(hidden.dtype), rotation, past, hidden_mask)
         return (self.norm(x) if self.config.norm_output else x), kept
 
@@ -191,13 +191,6 @@ class Eagle3Head(nn.Module):
         """float32 ``[..., V_d]`` of outputs ``[..., H]``; without a vocabulary of its own V_d is the target's."""
         states = output if self.config.norm_output else self.norm(output)
         return target.logits(states) if self.lm_head is None else self.lm_head(states).float()
-
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
-        frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
-        angles = positions[..., None].float() * frequencies
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def check_head(head: Eagle3Head, target: Target) -> None:

@@ -6,14 +6,14 @@ trains, names the checkpoint of its drafter by the digest of its files in ``siml
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
 from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.fields import check_keys, classes_of, integer, said_once, typed
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_counts
@@ -120,14 +120,13 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
 
 TREEFLASH = Network(
     what="a TreeFlash head",
-    layout=Layout(
+    layout=replace(
+        ZLAB,
         name="treeflash",
         field=_FIELD,
         recognises=_is_treeflash,
         reads=_drafter_from_json,
         described=_described,
-        tap_offset=ZLAB.tap_offset,
-        counting=ZLAB.counting,
         prefix="model.",
     ),
     reads=head_from_json,
