@@ -10,23 +10,6 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import KeyValueRows, Target
 
 
-class ContextBuffer:
-    """The drafter's growing context of one sequence."""
-
-    def __init__(self, drafter: DFlashDrafter, room: int = 0) -> None:
-        self.rows = KeyValueRows(2 * drafter.config.num_hidden_layers, room)
-        self.length = 0
-
-    def append(self, new: DrafterContext) -> DrafterContext:
-        """Add keys and values of further tokens; the whole context, as views that the next call may move."""
-        pairs = [
-            (self.rows.write(2 * layer, self.length, keys), self.rows.write(2 * layer + 1, self.length, values))
-            for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True))
-        ]
-        self.length += new.length
-        return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
-
-
 class TextContext:
     """A drafter's context of one text that is being written, and its passes below the text.
 
@@ -36,7 +19,7 @@ class TextContext:
     def __init__(self, drafter: DFlashDrafter, target: Target, room: int) -> None:
         """Begin with nothing read of the text, and room for so many tokens."""
         self._drafter, self._target = drafter, target
-        self._buffer = ContextBuffer(drafter, room)
+        self._rows = KeyValueRows(2 * drafter.config.num_hidden_layers, room)
         self._held = DrafterContext((), ())
         self._length = 0
         self._waiting: list[Tensor] = []
@@ -69,5 +52,7 @@ class TextContext:
 
     def _append(self, features: Tensor) -> None:
         """Project states of tokens from `_length` on."""
-        self._buffer.length = self._length
-        self._held = self._buffer.append(self._drafter.context(features, self._length))
+        new, rows, start = self._drafter.context(features, self._length), self._rows, self._length
+        keys = [rows.write(2 * layer, start, some) for layer, some in enumerate(new.keys)]
+        values = [rows.write(2 * layer + 1, start, some) for layer, some in enumerate(new.values)]
+        self._held = DrafterContext(tuple(keys), tuple(values))

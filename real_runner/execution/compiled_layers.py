@@ -18,9 +18,9 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.grouped import grouped_attention
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dense import blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.text_context import ContextBuffer
+from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
 from simlab.real_runner.execution.fused_layers import (
     LAYERS,
@@ -114,13 +114,13 @@ def _behind_attention(layer: DecoderLayer, x: Tensor, mixed: Tensor) -> Tensor:
 def _run_once(target: Target, drafter: DFlashDrafter) -> None:
     """Passes of one token and of several, below contexts whose length is no other size of the pass."""
     config, device = drafter.config, target.device
-    cache, context = BufferCache(target, _ROOM), ContextBuffer(drafter, _ROOM)
+    cache, text = BufferCache(target, _ROOM), TextContext(drafter, target, _ROOM)
     for num in (config.block_size + _MORE_THAN_A_BLOCK, 1, 2):
         with tapped(target, config.target_layer_ids) as taken:
             target.states(torch.zeros(1, num, dtype=torch.int64), cache)
-        held = context.append(drafter.context(features_of(taken, config.target_layer_ids), context.length))
-        root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([held.length], device=device)
-        block_logits(drafter, target, root, position, held)
+        text.read(features_of(taken, config.target_layer_ids))
+        root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([cache.length], device=device)
+        drafted_logits(drafter, target, text.states(blocks_of(drafter, root), position).after, root)
 
 
 # What each value of ``--execution`` does to loaded models.

@@ -186,12 +186,7 @@ class LiveDrafter:
         """Begin with nothing read of the text; arguments as of `Drafts.live`."""
         self._own, self._wanted, self._graphs = own, read, graphs
         self._text = text_context(graphs, own.drafter, own.target, room)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     def draft(self, committed: Ints) -> Drafted:
         root_token, position = int(committed[-1]), len(committed) - 1

@@ -38,12 +38,12 @@ class KeyValueRows:
         """Write ``[S, E, L, F]`` from row ``start`` on; what now lies before its end, as a view."""
         stop = start + new.shape[2]
         if self.tensor is None or stop > self.tensor.shape[3]:
-            self._grow(start, stop, new)
+            self._grow(stop, new)
         assert self.tensor is not None
         self.tensor[part, :, :, start:stop] = new
         return self.tensor[part, :, :, :stop]
 
-    def _grow(self, filled: int, wanted: int, like: Tensor) -> None:
+    def _grow(self, wanted: int, like: Tensor) -> None:
         held = 0 if self.tensor is None else self.tensor.shape[3]
         room = max(self.room, wanted + LEAST_ROOM, 2 * held)
         grown = like.new_empty(self.num_parts, *like.shape[:2], room, like.shape[3])

@@ -229,18 +229,13 @@ class Eagle3Text:
     def __init__(self, producer: Eagle3Producer) -> None:
         self._producer = producer
         self._text = GrowingText(producer.head, producer.target, producer.graphs)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     @torch.inference_mode()
     def at_root(self, committed: Ints) -> Channel:
         made, text = self._producer, self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         return made.pools(roots, text.outputs[-1:], text.past).row(0, 0)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
 
 
 def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eagle3Producer:
@@ -326,12 +321,7 @@ class LiveChain:
         """Begin with nothing read of the text; ``read`` is what is given at each depth."""
         self._own, self._wanted = own, read
         self._text = GrowingText(own.head, own.target, own.graphs)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     @torch.inference_mode()
     def draft(self, committed: Ints) -> Drafted:
