@@ -28,7 +28,7 @@ from simlab.real_runner.profile.channels import (
     CatchUpTimer,
     TimedChannel,
     catch_up_entries,
-    load_channels,
+    load_channel,
     with_channels,
 )
 from simlab.real_runner.profile.options import ProfileOptions
@@ -217,7 +217,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
-    channels = load_channels(options.channels, models)
+    channels = {name: load_channel(asked, models) for name, asked in options.channels.items()}
     entries = {name: channel.entry for name, channel in channels.items()}
     entries |= catch_up_entries(options.catch_up, options.draft, models, channels)
     file = empty_file(options, models, entries)

@@ -5,7 +5,6 @@ The released class keeps the drafter below ``model`` and the head below ``ar_app
 trains, names the checkpoint of its drafter by the digest of its files in ``simlab_extends``.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
@@ -43,7 +42,9 @@ class HeadConfig:
         check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
     def check(self, tensors: Tensors, place: object) -> None:
-        check_own(dict(head_shapes(self)), tensors, f"head in {place}", place)
+        hidden, inner = self.hidden_size, self.inner_size
+        shapes = {"ug.weight": (2 * inner, 2 * hidden), "ug.bias": (2 * inner,), "d.weight": (hidden, inner)}
+        check_own(shapes | {"norm.weight": (hidden,)}, tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
@@ -87,15 +88,6 @@ def head_to_json(config: HeadConfig) -> dict[str, object]:
 def is_head_alone(fields: Fields) -> bool:
     """Whether a ``config.json`` is of a head without its drafter."""
     return _is_treeflash(fields) and fields.get(_EXTENDS) is not None
-
-
-def head_shapes(config: HeadConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The tensors that a head has, each with its shape."""
-    hidden, inner = config.hidden_size, config.inner_size
-    yield "ug.weight", (2 * inner, 2 * hidden)
-    yield "ug.bias", (2 * inner,)
-    yield "d.weight", (hidden, inner)
-    yield "norm.weight", (hidden,)
 
 
 def _is_treeflash(fields: Fields) -> bool:
