@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from simlab.real_runner.drafters.config import Convolution, DFlashConfig, Markov
-from simlab.real_runner.drafters.layer_views import LayerView
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig, LayerView, Markov
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 
 # Where a layer hides context and slots. Letters as in `simlab.real_runner.drafters.dflash`.

@@ -18,9 +18,8 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.grouped import grouped_attention
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.drafters.dense import blocks_of, drafted_logits
+from simlab.real_runner.drafters.dense import TextContext, blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
 from simlab.real_runner.execution.fused_layers import (
     LAYERS,

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from simlab.real_runner.drafters.dense import BlockStates, states_of_blocks
+from simlab.real_runner.drafters.dense import BlockStates, TextContext, states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.execution.executions import context_for
 from simlab.real_runner.execution.fused_layers import PackedDrafter
 from simlab.real_runner.targets.model import Target

@@ -109,17 +109,13 @@ class BufferCache(Cache):
     def __init__(self, target: Target, room: int = 0) -> None:
         devices = target.layer_devices
         self._parts = {device: KeyValueRows(2 * devices.count(device), room) for device in dict.fromkeys(devices)}
-        self._of_layers = [(self._parts[one], 2 * devices[:index].count(one)) for index, one in enumerate(devices)]
-        self._lengths = [0] * len(devices)
-        layers = range(len(devices))
-        lengths = (partial(self._lengths.__getitem__, index) for index in layers)
-        writes = (partial(self._write, index) for index in layers)
-        super().__init__(layers=list(map(CacheLayer, lengths, writes)))
-
-    def _write(self, index: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        (rows, part), start = self._of_layers[index], self._lengths[index]
-        self._lengths[index] += keys.shape[2]
-        return rows.write(part, start, keys), rows.write(part + 1, start, values)
+        self._lengths = lengths = [0] * len(devices)
+        layers = list[CacheLayer]()
+        for index, one in enumerate(devices):
+            # Nothing refers to the cache itself, so that its memory is free as soon as nobody holds it.
+            write = partial(_written, self._parts[one], 2 * devices[:index].count(one), lengths, index)
+            layers.append(CacheLayer(partial(lengths.__getitem__, index), write))
+        super().__init__(layers=layers)
 
     @property
     def rows(self) -> KeyValueRows:
@@ -135,7 +131,7 @@ class BufferCache(Cache):
     @property
     def num_rows(self) -> int:
         """The number of sequences held."""
-        tensor = self._of_layers[0][0].tensor
+        tensor = next(iter(self._parts.values())).tensor
         return 0 if tensor is None else tensor.shape[1]
 
     def keep_sequences(self, kept: Tensor) -> None:
@@ -162,3 +158,12 @@ class BufferCache(Cache):
                 moved = rows.tensor.index_select(3, kept.to(rows.tensor.device) + num_before)
                 rows.tensor[:, :, :, num_before : num_before + num_kept] = moved
         self.shorten(num_before + num_kept)
+
+
+def _written(
+    rows: KeyValueRows, part: int, lengths: list[int], layer: int, keys: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write keys and values of a layer behind those that it holds; all of them, as views."""
+    start = lengths[layer]
+    lengths[layer] += keys.shape[2]
+    return rows.write(part, start, keys), rows.write(part + 1, start, values)

@@ -15,7 +15,7 @@ from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.drafters.dense import TextContext
 from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.router.network import RouterProducer
