@@ -115,7 +115,7 @@ class BufferCache(Cache):
             # Nothing refers to the cache itself, so that its memory is free as soon as nobody holds it.
             write = partial(_written, self._parts[one], 2 * devices[:index].count(one), lengths, index)
             layers.append(CacheLayer(partial(lengths.__getitem__, index), write))
-        super().__init__(layers=layers)
+        super().__init__(layers=list(layers))
 
     @property
     def rows(self) -> KeyValueRows:

@@ -28,7 +28,7 @@ from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
 DraftConfig: TypeAlias = DFlashConfig | Eagle3Config | AdapterConfig
-"""What drafts without a network beside it, and so what a draft set is recorded from."""
+"""What drafts without a network beside it, and so what a draft set is recorded from; a new one joins them here."""
 
 NETWORKS: tuple[Network, ...] = (TREEFLASH, LILICORR, DFLASH2, DSPARK, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
