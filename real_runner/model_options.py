@@ -240,26 +240,12 @@ class AnswerOptions:
         """Arguments of the chat template; empty without any."""
         return value_or(self.chat_template_kwargs, {})
 
-    def check_text_from(self, text_from: object) -> None:
-        """Refuse what is out of its range, and everything where texts are taken from a trace.
+    def check_answers(self, idle: str) -> None:
+        """Refuse what is out of its range, and everything where texts are there already.
 
         Args:
-            text_from: the trace; None: the target writes, or the text was made elsewhere.
+            idle: what to say then, with ``{}`` for the options that were given; empty: the target writes.
         """
-        if self.typed and text_from is not None:
-            raise UsageError(
-                f"--text-from takes texts as they were made, where {self.typed} can change nothing; leave it out"
-            )
-        _ = self.sampling
-
-    def check_prompts(self, prompts: object) -> None:
-        """Refuse what is out of its range, and everything where no prompts are recorded.
-
-        Args:
-            prompts: the file of prompts; None: a trace is read.
-        """
-        if self.typed and prompts is None:
-            raise UsageError(
-                f"{self.typed} can change nothing about a trace; leave it out, or record anew with --prompts FILE"
-            )
+        if self.typed and idle:
+            raise UsageError(idle.format(self.typed))
         _ = self.sampling

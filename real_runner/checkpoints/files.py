@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.weights import StoredTensor, VocabularySizes, draft_ids
+from simlab.real_runner.checkpoints.weights import StoredTensor, draft_ids
+from simlab.real_runner.drafters.config import MadeForTarget
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE
 from simlab.traces.format.files import write_beside
@@ -84,7 +85,7 @@ def _stored(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def own_vocabulary(
-    config: VocabularySizes, stored: Mapping[str, StoredTensor], lm_head: Tensor | None, place: Path
+    config: MadeForTarget, stored: Mapping[str, StoredTensor], lm_head: Tensor | None, place: Path
 ) -> tuple[DraftVocabulary | None, nn.Linear | None]:
     """A drafter's own tokens and its output head, in the order of the target's ids; None: those of the target.
 

@@ -21,8 +21,7 @@ from simlab.real_runner.checkpoints.fields import (
     rotary_base,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
-from simlab.real_runner.drafters.config import Convolution, DFlashConfig, Markov
-from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+from simlab.real_runner.drafters.config import PLAIN, Convolution, DFlashConfig, LayerView, Markov
 
 _KIND = "speculators_model_type"
 _TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding

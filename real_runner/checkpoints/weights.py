@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shown
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from simlab.real_runner.checkpoints.fields import (
     OFFSETS,
     check_names,
 )
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.untrusted.json_text import open_file, parse_json
 
@@ -38,23 +38,10 @@ _METADATA = "__metadata__"
 _KEYS = {"dtype", "shape", "data_offsets"}
 
 ITEM_BYTES = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "U16": 2,
-    "I16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "U32": 4,
-    "I32": 4,
-    "F32": 4,
-    "U64": 8,
-    "I64": 8,
-    "F64": 8,
-    "C64": 8,
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
 }
 """Bytes of a number of each dtype, by the names of safetensors; those of less than a byte are not read."""
 
@@ -230,17 +217,7 @@ def check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, S
             _check_values(tensors[name], place)
 
 
-class VocabularySizes(Protocol):
-    """The tokens of a target, and how many of them a drafter can propose; None: all."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def draft_vocab_size(self) -> int | None: ...
-
-
-def draft_ids(config: VocabularySizes, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
+def draft_ids(config: MadeForTarget, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
     """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
 
     Args:

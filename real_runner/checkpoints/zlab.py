@@ -25,8 +25,7 @@ from simlab.real_runner.checkpoints.fields import (
     sliding_window,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
-from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+from simlab.real_runner.drafters.config import PLAIN, DFlashConfig, LayerView
 
 _RELEASED_HEAD_DIM = 128  # of a Qwen3 configuration in transformers, where config.json names none
 _TAP_OFFSET = 1  # its layer numbers count layers: 0 is the first, whose output is state 1

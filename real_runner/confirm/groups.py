@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence, finished_sequence
+from simlab.recorded import RecordedSequence
 from simlab.traces.format.documents import Json, JsonFields
 from simlab.traces.format.frames import SequenceRecord
 
@@ -17,16 +18,7 @@ ROUNDS_OF_BATCH = 2
 """A group has at least so many texts for each place of the batch."""
 
 
-class IndexedSequence(Protocol):
-    """What was read of a sequence."""
-
-    @property
-    def index(self) -> int:
-        """The place of the sequence in the trace."""
-        ...
-
-
-Read = TypeVar("Read", bound=IndexedSequence)
+Read = TypeVar("Read", SequenceRecord, RecordedSequence)
 
 
 def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[TextGroup, ...]:

@@ -1,6 +1,6 @@
 """Block-diffusion drafters: the network and what it proposes. Begin with dflash.
 
-config, layer_views and layer_masks describe the network; dense drafts at many roots at once; ranked turns
+config describes the network; dense drafts at many roots at once, or along one text; ranked turns
 logits into candidates and into what a trace keeps; vocabulary maps a vocabulary of its own to that of the
 target.
 """

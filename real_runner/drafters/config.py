@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, Self
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.layer_views import CAUSAL, PLAIN, LayerView
 
 TAP_OFFSETS = (0, 1)
 """What may lie between a checkpoint's layer numbers and the states of a target: see ``DFlashConfig.tap_offset``."""
@@ -26,6 +25,49 @@ _COUNTS = (
     "num_key_value_heads",
     "head_dim",
 )
+
+
+# What the layers of a drafter show to the slots of a block.
+#
+# A plain layer shows every slot the whole context before the root and the whole block. The two publishers
+# of DFlash checkpoints restrict this in two ways:
+#
+# * dflash 0.1.0 (PyPI) measures a window from each slot's own position, in context and block alike;
+# * speculators 0.9 (PyPI) measures it from the root, for all slots, and never cuts the block.
+
+
+@dataclass(frozen=True, slots=True)
+class LayerView:
+    """What one layer shows.
+
+    Attributes:
+        causal: a slot sees no later slot of its block.
+        window: tokens; None: no window.
+        from_root: the window is measured from the root (``context >= root - window``) and spares the block;
+            otherwise from each slot (``|slot - other| < window``).
+    """
+
+    causal: bool = False
+    window: int | None = None
+    from_root: bool = False
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether this is a plain layer."""
+        return not self.causal and self.window is None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.window is not None:
+            parts.append(f"the last {self.window:,} tokens from {'the root' if self.from_root else 'each slot'}")
+        if self.causal:
+            parts.append("of the block what is before a slot")
+        return " and ".join(parts) or "everything"
+
+
+PLAIN = LayerView()
+CAUSAL = LayerView(causal=True)
+"""A layer of a causal head, after JetSpec (2026), arXiv 2606.18394: the whole context, and the slots before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +108,10 @@ class DFlashConfig:
     """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
 
     Attributes:
+        noise: what stands in place of masks; None: masks, or nothing.
+        root_seen: whether it reads the root's own token.
+        no_blocks: why there is no pass of blocks, in words; empty where there is one.
+        num_masks: masks of the target's own behind a token.
         target_layer_ids: the target's layers whose outputs are read, from 0; -1 is its embedding, and the last
             layer is read after the final norm, as transformers hands it out.
         num_target_layers: None where the checkpoint does not say.
@@ -323,6 +369,11 @@ class MadeForTarget(Protocol):
     @property
     def vocab_size(self) -> int:
         """Tokens of the target."""
+        ...
+
+    @property
+    def draft_vocab_size(self) -> int | None:
+        """Tokens that it can propose; None: all of the target's."""
         ...
 
     def of_vocabulary(self, size: int) -> Self:

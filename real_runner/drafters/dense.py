@@ -1,4 +1,4 @@
-"""Drafting at every root of a text at once."""
+"""Drafting at every root of a text at once, or below one text that grows."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from simlab.real_runner.drafters.config import MadeForTarget, check_sizes, is_pa
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.places import ids_at, places_of
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.model import KeyValueRows, Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,6 +225,54 @@ states of the slots that predict. Slot 0 holds the root, and what is not known a
 def passes_along(drafter: DFlashDrafter, target: Target, context: DrafterContext) -> BlockPasses:
     """The passes of a drafter below roots of one text; a block sees what lies before its own root."""
     return lambda blocks, positions: states_of_blocks(drafter, target, blocks[None], positions, context)
+
+
+class TextContext:
+    """A drafter's context of one text that is being written, and its passes below the text.
+
+    What the target has read since the last draft is projected when the next one is made.
+    """
+
+    def __init__(self, drafter: DFlashDrafter, target: Target, room: int) -> None:
+        """Begin with nothing read of the text, and room for so many tokens."""
+        self._drafter, self._target = drafter, target
+        self._rows = KeyValueRows(2 * drafter.config.num_hidden_layers, room)
+        self._held = DrafterContext((), ())
+        self._length = 0
+        self._waiting: list[Tensor] = []
+        self._last = torch.empty(0)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._waiting.append(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; the last few are left to be projected again."""
+        self.catch_up()
+        num_again = min(self._last.shape[1], length)
+        self._length = length - num_again
+        self._waiting = [self._last[:, :num_again]]
+
+    def states(self, blocks: Tensor, positions: Tensor) -> BlockStates:
+        """One pass below the text that was read; see `BlockPasses`."""
+        self.catch_up()
+        found = states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
+        return replace(found, seen=self._last[:, -1])
+
+    def catch_up(self) -> None:
+        """Project what was read since the last time."""
+        if self._waiting:
+            features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
+            self._waiting, self._last = [], features[:, -3:]
+            self._append(features)
+            self._length += features.shape[1]
+
+    def _append(self, features: Tensor) -> None:
+        """Project states of tokens from `_length` on."""
+        new, rows, start = self._drafter.context(features, self._length), self._rows, self._length
+        keys = [rows.write(2 * layer, start, some) for layer, some in enumerate(new.keys)]
+        values = [rows.write(2 * layer + 1, start, some) for layer, some in enumerate(new.values)]
+        self._held = DrafterContext(tuple(keys), tuple(values))
 
 
 def embedded_tokens(drafter: Outputs, target: Target, tokens: Tensor) -> Tensor:

@@ -12,13 +12,11 @@ A attention heads, E key-value heads, F head size.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from simlab.real_runner.drafters.config import Convolution, DFlashConfig, Markov
-from simlab.real_runner.drafters.layer_views import LayerView
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig, LayerView, Markov
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 
 # Where a layer hides context and slots. Letters as in `simlab.real_runner.drafters.dflash`.
@@ -155,24 +153,14 @@ class Attention(nn.Module):
         return out
 
 
-class MLPSizes(Protocol):
-    """The sizes of a perceptron."""
-
-    @property
-    def hidden_size(self) -> int: ...
-
-    @property
-    def intermediate_size(self) -> int: ...
-
-
 class MLP(nn.Module):
     """The SwiGLU perceptron of a layer."""
 
-    def __init__(self, config: MLPSizes) -> None:
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -218,7 +206,7 @@ class Layer(nn.Module):
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         self.self_attn = Attention(config)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         sizes = config.convolution
@@ -347,11 +335,16 @@ class DFlashDrafter(nn.Module):
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``[..., F]`` of the rotary embedding at absolute positions ``[...]``."""
-        exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
-        frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
-        angles = positions[..., None].float() * frequencies
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return rotation_at(positions, self.config.rope_theta, self.config.head_dim, dtype)
+
+
+def rotation_at(positions: Tensor, base: float, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines ``[..., F]`` of a rotary embedding of a base and of heads of F, at positions ``[...]``."""
+    exponents = torch.arange(0, size, 2, device=positions.device, dtype=torch.int64).float()
+    frequencies = 1.0 / (base ** (exponents / size))
+    angles = positions[..., None].float() * frequencies
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotated(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.arrays import Bools
 from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT
 from simlab.real_runner.drafters.config import KeptCandidates
@@ -87,17 +87,6 @@ def grid_at(places: Tensor) -> Tensor:
     """float32, the log-probability of each place: exact, as steps are whole numbers below 2**24."""
     # 0 is added, since a step of 0 would become -0.
     return (places >> _ID_BITS).float() / -STEPS_PER_NAT + 0.0
-
-
-def ids_of(places: Longs) -> Ints:
-    """The token of each place, on the host."""
-    return (places & ((1 << _ID_BITS) - 1)).astype(np.int32)
-
-
-def on_grid(places: Longs) -> Floats:
-    """The log-probability of each place, on the host."""
-    found: Floats = ((places >> _ID_BITS) / -STEPS_PER_NAT + 0.0).astype(np.float32)
-    return found
 
 
 class OnTheWay:

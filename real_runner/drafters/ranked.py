@@ -31,9 +31,7 @@ from simlab.real_runner.drafters.places import (
     first_of,
     grid_at,
     ids_at,
-    ids_of,
     in_draft,
-    on_grid,
     on_host,
     pass_rows,
     places_of,
@@ -42,36 +40,6 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.candidates import ranks_of, top_candidates
 from simlab.traces.format.frames import DraftColumns
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Laws:
-    """Some rows of the drafter's laws, on a CPU: float32 ``[R, D, V]``, and entropies ``[R, D]``."""
-
-    log_probs: Tensor
-    probs: Tensor
-    entropy: Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedCandidates:
-    """The first ``K`` candidates of each law, and where the true tokens stand.
-
-    Attributes:
-        ids: int32 ``[R, D, K]``, in the order of `simlab.sampling.candidates`.
-        log_probs: float32 ``[R, D, K]``, on the grid.
-        probs: float32 ``[R, D, K]``, as the law has them.
-        mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.
-        true_ranks: int32 ``[R, D]``.
-        true_log_probs: float32 ``[R, D]``, on the grid.
-    """
-
-    ids: Ints
-    log_probs: Floats
-    probs: Floats
-    mass: Doubles
-    true_ranks: Ints
-    true_log_probs: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +62,12 @@ class LawBuffers:
         self._log_probs = torch.empty(0)
         self._probs = torch.empty(0)
 
-    def laws(self, logits: Tensor) -> Laws:
-        """Log-softmax over the vocabulary, in float32; valid until the next call."""
+    def laws(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities and probabilities of logits, float32 ``[R, D, V]``, both valid until the next call.
+
+        Returns:
+            These, and entropies, float32 ``[R, D]``, nats.
+        """
         if self._log_probs.numel() < logits.numel():
             self._log_probs, self._probs = torch.empty_like(logits).flatten(), torch.empty_like(logits).flatten()
         log_probs = self._log_probs[: logits.numel()].view(logits.shape)
@@ -105,15 +77,25 @@ class LawBuffers:
         entropy = entropies(log_probs.clamp_(min=MASKED), probs)
         if bool(entropy.isnan().any()):
             raise ModelError(NO_LAWS)
-        return Laws(log_probs, probs, entropy)
+        return log_probs, probs, entropy
 
 
-def ranked(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
-    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``, on a CPU, without sorting.
+def ranked(log_probs: Floats, probs: Floats, truth: Ints, width: int) -> tuple[Ints, Floats, Floats, Doubles, Ints]:
+    """The first candidates of some laws, and the ranks of the true tokens, on a CPU, without sorting.
 
-    A true token of -1, outside the drafter's vocabulary, has the rank -1 and a log-prob that means nothing.
+    A true token of -1, outside the drafter's vocabulary, has the rank -1.
+
+    Args:
+        log_probs: float32 ``[R, D, V]``.
+        probs: the same laws.
+        truth: int32 ``[R, D]``.
+        width: K.
+
+    Returns:
+        Ids int32 and log-probabilities on the grid float32, ``[R, D, K]``, in the order of
+        `simlab.sampling.candidates`; as the laws have these, float32 of the same shape; the sum of each whole law, 1
+        but for rounding, float64 ``[R, D]``; and ranks, int32 ``[R, D]``.
     """
-    log_probs, probs = laws.log_probs.numpy(), laws.probs.numpy()
 
     def row(r: int) -> tuple[Ints, Floats, Floats, Doubles, Ints]:
         ids, kept = top_candidates(log_probs[r], width)
@@ -123,15 +105,7 @@ def ranked(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
     with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
         rows = list(pool.map(row, range(len(truth))))
     ids, first_log_probs, first_probs, mass, ranks = (np.stack(column) for column in zip(*rows, strict=True))
-    true_log_probs = np.take_along_axis(log_probs, truth[..., None].astype(np.int64), -1)[..., 0]
-    return RankedCandidates(
-        ids=ids,
-        log_probs=first_log_probs,
-        probs=first_probs,
-        mass=mass,
-        true_ranks=ranks,
-        true_log_probs=to_grid(true_log_probs),
-    )
+    return ids, first_log_probs, first_probs, mass, ranks
 
 
 def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
@@ -159,10 +133,11 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
         `simlab.sampling.candidates`.
     """
     if log_probs.device.type != "cpu":
-        first, laws = on_host(first_of(places_of(log_probs), width), are_laws(log_probs))
+        first = first_of(places_of(log_probs), width)
+        ids, kept, laws = on_host(ids_at(first).int(), grid_at(first), are_laws(log_probs))
         if not laws:
             raise ModelError(NO_LAWS)
-        return ids_of(first), on_grid(first)
+        return ids.copy(), kept.copy()
     try:
         return top_candidates(log_probs.numpy(), width)
     except ValueError as error:
@@ -248,7 +223,7 @@ def columns_of(
         roots = some.numpy()
         true_ids, valid = _true_ids(ids, roots, depth)
         true_ids = true_ids if own is None else own.to_draft(true_ids)
-        columns = _columns(buffers.laws(logits), roots.astype(np.int32), true_ids, valid, kept)
+        columns = _columns(*buffers.laws(logits), roots.astype(np.int32), true_ids, valid, kept)
         parts.append(columns if own is None else replace(columns, ids=own.to_target(columns.ids)))
     return DraftColumns.concatenated(parts) if parts else DraftColumns.empty(depth)
 
@@ -299,41 +274,48 @@ def _true_ids(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
     return tokens[np.minimum(ahead, len(tokens) - 1)].astype(np.int32), valid
 
 
-def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCandidates) -> DraftColumns:
+def _columns(
+    log_probs: Tensor, probs: Tensor, entropy: Tensor, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCandidates
+) -> DraftColumns:
     """The rows of roots at some absolute positions, ids in the drafter's vocabulary.
 
     Args:
-        laws: of the roots.
+        log_probs: as `LawBuffers.laws` gives them, like the next two.
+        probs: of the roots.
+        entropy: of the roots.
         roots: int32 ``[R]``, absolute positions.
         true_ids: int32 ``[R, D]``.
         valid: bool ``[R, D]``, where there is a true token.
         kept: how many candidates.
     """
-    first = ranked(laws, true_ids, kept.most)
+    laws = log_probs.numpy()
+    ids, kept_log_probs, first_probs, mass, ranks = ranked(laws, probs.numpy(), true_ids, kept.most)
+    # That of a token which the drafter has not means nothing.
+    true_log_probs = np.take_along_axis(laws, true_ids[..., None].astype(np.int64), -1)[..., 0]
     with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
-        counts_of_row = pool.map(lambda r: kept_counts(first.ids[r], first.log_probs[r], kept), range(len(roots)))
+        counts_of_row = pool.map(lambda r: kept_counts(ids[r], kept_log_probs[r], kept), range(len(roots)))
         counts = np.stack(list(counts_of_row))
-    inside = np.arange(first.ids.shape[-1]) < counts[..., None]
+    inside = np.arange(ids.shape[-1]) < counts[..., None]
     return DraftColumns(
         context_length=roots,
         counts=counts,
-        ids=first.ids[inside],
-        log_probs=first.log_probs[inside],
-        outside_log_mass=_outside_log_mass(first, counts),
-        entropy=laws.entropy.numpy().astype(np.float32),
-        true_rank=first.true_ranks,
-        true_log_prob=first.true_log_probs,
+        ids=ids[inside],
+        log_probs=kept_log_probs[inside],
+        outside_log_mass=_outside_log_mass(first_probs, mass, counts),
+        entropy=entropy.numpy().astype(np.float32),
+        true_rank=ranks,
+        true_log_prob=to_grid(true_log_probs),
         valid=valid,
     )
 
 
-def _outside_log_mass(first: RankedCandidates, counts: Ints) -> Floats:
+def _outside_log_mass(probs: Floats, mass: Doubles, counts: Ints) -> Floats:
     """float32 ``[R, D]``, log of the mass that is not kept."""
     inside = np.empty(counts.shape)
     for place, count in np.ndenumerate(counts):
-        inside[place] = first.probs[place][:count].sum(dtype=np.float64)
+        inside[place] = probs[place][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return np.clip(np.log(np.maximum(first.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
+        return np.clip(np.log(np.maximum(mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
 
 
 def kept_counts(ids: Ints, log_probs: Floats, kept: KeptCandidates) -> Ints:

@@ -1,13 +1,15 @@
 """Keys and values of several sequences in one store, each a row of its own length, written in place."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 
 from simlab.real_runner.attention.packed import PackedPart, PackedPass, packed_pass
+from simlab.real_runner.execution.kv_buffers import CacheLayer
 from simlab.real_runner.targets.model import Target
 from simlab.tree import DraftTree
 
@@ -64,27 +66,6 @@ class SequenceRows:
         self.tensor = grown
 
 
-class _PackedLayer(DynamicLayer):
-    """One layer of a `BatchedCache`, in the form in which transformers asks for it."""
-
-    def __init__(self, cache: "BatchedCache", index: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.cache, self.index = cache, index
-
-    def get_seq_length(self) -> int:
-        return max(self.cache.rows.lengths)
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        rows, packed = self.cache.rows, self.cache.packed
-        assert packed is not None
-        for part, new in ((2 * self.index, key_states), (2 * self.index + 1, value_states)):
-            rows.write(part, new[0], packed)
-        assert rows.tensor is not None
-        return rows.tensor[2 * self.index], rows.tensor[2 * self.index + 1]
-
-
 class BatchedCache(Cache):
     """The target's keys and values of several sequences."""
 
@@ -92,7 +73,18 @@ class BatchedCache(Cache):
         self.rows = SequenceRows(2 * len(target.layers), num_rows, num_slots)
         self.packed: PackedPass | None = None
         """The pass that is running: it is set before a pass, and its tokens are counted in ``rows`` behind it."""
-        super().__init__(layers=[_PackedLayer(self, index) for index in range(len(target.layers))])
+        parts = range(0, self.rows.num_parts, 2)
+        super().__init__(layers=[CacheLayer(self._longest, partial(self._write, part)) for part in parts])
+
+    def _longest(self) -> int:
+        return max(self.rows.lengths)
+
+    def _write(self, part: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.packed is not None
+        self.rows.write(part, keys[0], self.packed)
+        self.rows.write(part + 1, values[0], self.packed)
+        assert self.rows.tensor is not None
+        return self.rows.tensor[part], self.rows.tensor[part + 1]
 
 
 def trees_pass(

@@ -7,64 +7,34 @@ region, so none is compiled again for another size; a single token has its own c
 """
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.grouped import grouped_attention
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dense import TextContext, blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.text_context import ContextBuffer
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
-from simlab.real_runner.execution.fused_layers import LAYERS, Adapter, Compiler, compiled, where_torch_compiles
+from simlab.real_runner.execution.fused_layers import (
+    LAYERS,
+    Adapter,
+    Compiler,
+    DecoderLayer,
+    compiled,
+    where_torch_compiles,
+)
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
 _MORE_THAN_A_BLOCK = 3
 _ROOM = 101
-
-
-class _Attention(Protocol):
-    head_dim: int
-    layer_idx: int
-    scaling: float
-    q_proj: nn.Module
-    k_proj: nn.Module
-    v_proj: nn.Module
-    o_proj: nn.Module
-
-
-class _NormedAttention(Protocol):
-    q_norm: nn.Module
-    k_norm: nn.Module
-
-
-class _Layer(Protocol):
-    self_attn: _Attention
-    mlp: nn.Module
-    input_layernorm: nn.Module
-    post_attention_layernorm: nn.Module
-
-
-class _Cache(Protocol):
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
-
-
-def compile_models(target: Target, drafter: DFlashDrafter) -> None:
-    """Compile the layers of these two models in place, and run them once, so that no round compiles.
-
-    Loading the models again gives models that are not compiled.
-    """
-    with where_torch_compiles():
-        compile_target(target, compiled)
-        compile_drafter(drafter, compiled)
-        _run_once(target, drafter)
 
 
 def compile_target(target: Target, compiler: Compiler) -> None:
@@ -88,14 +58,14 @@ def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
 
 def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callable[..., object]) -> object:
     """What a layer does, in the form in which transformers calls it."""
-    layer = cast(_Layer, module)
+    layer = cast(DecoderLayer, module)
     attention = layer.self_attn
 
     def forward(
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: _Cache | None = None,
+        past_key_values: Cache | None = None,
         use_cache: bool = False,
         position_embeddings: tuple[Tensor, Tensor] | None = None,
         packed: PackedPass | None = None,
@@ -122,19 +92,18 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
     return forward
 
 
-def _before_attention(layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _before_attention(layer: DecoderLayer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries and keys, and values, ``[S, A or E, L, F]``, of inputs ``[S, L, H]``."""
     attention, normed = layer.self_attn, layer.input_layernorm(x)
     shape = (*x.shape[:-1], -1, attention.head_dim)
     query, key = attention.q_proj(normed).view(shape), attention.k_proj(normed).view(shape)
     if hasattr(attention, "q_norm"):
-        normed_heads = cast(_NormedAttention, attention)
-        query, key = normed_heads.q_norm(query), normed_heads.k_norm(key)
+        query, key = attention.q_norm(query), attention.k_norm(key)
     query, key = apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), cos, sin)
     return query, key, attention.v_proj(normed).view(shape).transpose(1, 2)
 
 
-def _behind_attention(layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
+def _behind_attention(layer: DecoderLayer, x: Tensor, mixed: Tensor) -> Tensor:
     """What the layer hands on, ``[S, L, H]``, of its input and of what its heads have mixed, ``[S, L, A x F]``."""
     x = x + layer.self_attn.o_proj(mixed)
     return cast(Tensor, x + layer.mlp(layer.post_attention_layernorm(x)))
@@ -144,13 +113,13 @@ def _behind_attention(layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
 def _run_once(target: Target, drafter: DFlashDrafter) -> None:
     """Passes of one token and of several, below contexts whose length is no other size of the pass."""
     config, device = drafter.config, target.device
-    cache, context = BufferCache(target, _ROOM), ContextBuffer(drafter, _ROOM)
+    cache, text = BufferCache(target, _ROOM), TextContext(drafter, target, _ROOM)
     for num in (config.block_size + _MORE_THAN_A_BLOCK, 1, 2):
         with tapped(target, config.target_layer_ids) as taken:
             target.states(torch.zeros(1, num, dtype=torch.int64), cache)
-        held = context.append(drafter.context(features_of(taken, config.target_layer_ids), context.length))
-        root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([held.length], device=device)
-        block_logits(drafter, target, root, position, held)
+        text.read(features_of(taken, config.target_layer_ids))
+        root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([cache.length], device=device)
+        drafted_logits(drafter, target, text.states(blocks_of(drafter, root), position).after, root)
 
 
 # What each value of ``--execution`` does to loaded models.
@@ -173,7 +142,11 @@ def prepare(target: Target, drafter: object, execution: str) -> GraphedModels | 
         raise ModelError(str(error)) from error
     of_blocks = drafter if isinstance(drafter, DFlashDrafter) else None
     if execution == COMPILED and of_blocks is not None:
-        compile_models(target, of_blocks)
+        # Run once, so that no round compiles.
+        with where_torch_compiles():
+            compile_target(target, compiled)
+            compile_drafter(of_blocks, compiled)
+            _run_once(target, of_blocks)
     if execution != CUDA_GRAPHS:
         return None
     return GraphedModels(target, of_blocks, adapter=drafter if isinstance(drafter, Adapter) else None)

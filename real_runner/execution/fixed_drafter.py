@@ -1,53 +1,25 @@
 """A block drafter beside a text whose keys and values lie at fixed addresses: what its captured passes are made of."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from simlab.real_runner.drafters.dense import BlockStates, states_of_blocks
+from simlab.real_runner.drafters.dense import BlockStates, TextContext, states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.execution.executions import context_for
 from simlab.real_runner.execution.fused_layers import PackedDrafter
-from simlab.real_runner.execution.kv_buffers import FixedRows
 from simlab.real_runner.targets.model import Target
 
-
-class Captured(Protocol):
-    """Captured work beside one text, and what models keep of that text at addresses that never change."""
-
-    @property
-    def num_fresh(self) -> int:
-        """Tokens of a text that a model reads in a captured pass; a pass over fewer is padded."""
-        ...
-
-    def call(self, key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Sequence[Tensor]:
-        """The tensors that work makes of some inputs, see `run`; valid until the next call of this key and shapes."""
-        ...
-
-    def rows(self, key: Hashable, like: Tensor | None = None) -> FixedRows:
-        """Keys and values that a model keeps of the text.
-
-        Args:
-            key: the model.
-            like: ``[parts, 1, E, any, F]``, where there may be none yet.
-        """
-        ...
-
-    def reserve(self, room: int) -> None:
-        """Have so many slots for the text, and those that a pass writes behind it."""
-        ...
-
-    def context(self, drafter: DFlashDrafter) -> TextContext:
-        """The context of a drafter, of a text of which it has read nothing."""
-        ...
+if TYPE_CHECKING:
+    # These hold passes that are made here.
+    from simlab.real_runner.execution.graph_models import GraphedModels
 
 
 def run(
-    graphs: Captured | None, key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor
+    graphs: "GraphedModels | None", key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor
 ) -> Sequence[Tensor]:
     """The tensors that work makes of some inputs: operation by operation, or captured once and replayed.
 
@@ -60,7 +32,7 @@ def run(
     return work(*inputs) if graphs is None else graphs.call(key, work, *inputs)
 
 
-def text_context(graphs: Captured | None, drafter: DFlashDrafter, target: Target, room: int) -> TextContext:
+def text_context(graphs: "GraphedModels | None", drafter: DFlashDrafter, target: Target, room: int) -> TextContext:
     """The context of a drafter, of a text of which it has read nothing and that will have so many tokens."""
     return TextContext(drafter, target, room) if graphs is None else graphs.context(drafter)
 
@@ -68,7 +40,9 @@ def text_context(graphs: Captured | None, drafter: DFlashDrafter, target: Target
 class FixedDrafter:
     """Passes of a block drafter below one text, as work that can be captured."""
 
-    def __init__(self, graphs: Captured, drafter: DFlashDrafter, target: Target, packed: PackedDrafter | None) -> None:
+    def __init__(
+        self, graphs: "GraphedModels", drafter: DFlashDrafter, target: Target, packed: PackedDrafter | None
+    ) -> None:
         """Begin without a text.
 
         Args:
@@ -127,7 +101,7 @@ class FixedDrafter:
 class FixedContext(TextContext):
     """A drafter's context at fixed addresses, read and drafted from by captured passes."""
 
-    def __init__(self, graphs: Captured, fixed: FixedDrafter, target: Target) -> None:
+    def __init__(self, graphs: "GraphedModels", fixed: FixedDrafter, target: Target) -> None:
         """Begin with nothing read of the text."""
         super().__init__(fixed.drafter, target, 0)
         self._graphs, self._fixed = graphs, fixed

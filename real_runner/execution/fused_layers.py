@@ -74,6 +74,29 @@ class _Norm(Protocol):
     weight: Tensor
 
 
+class DecoderAttention(Protocol):
+    """The attention of a layer of transformers; some kinds have no norms of heads."""
+
+    head_dim: int
+    layer_idx: int
+    scaling: float
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    o_proj: nn.Module
+    q_norm: nn.Module
+    k_norm: nn.Module
+
+
+class DecoderLayer(Protocol):
+    """A layer of transformers, see `LAYERS`."""
+
+    self_attn: DecoderAttention
+    mlp: nn.Module
+    input_layernorm: nn.Module
+    post_attention_layernorm: nn.Module
+
+
 class Change(Protocol):
     """What an adapter adds to one product at mask rows: ``B(A x)``, times a scale."""
 

@@ -124,15 +124,20 @@ class GraphedModels:
 
     @property
     def num_fresh(self) -> int:
-        """Tokens of a text that a model reads in a captured pass, at least: as many as a round may bring."""
+        """Tokens of a text that a model reads in a captured pass, as many as a round may bring; fewer are padded."""
         return _FRESH if self.drafter is None else self.drafter.config.block_size
 
     def call(self, key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Sequence[Tensor]:
-        """The tensors that work makes of some inputs; see `simlab.real_runner.execution.fixed_drafter.Captured`."""
+        """The tensors that work makes of some inputs; see `CapturedGraphs.call`."""
         return self.graphs.call(key, work, *inputs)
 
     def rows(self, key: Hashable, like: Tensor | None = None) -> FixedRows:
-        """What a model keeps of the text; see `simlab.real_runner.execution.fixed_drafter.Captured`."""
+        """Keys and values that a model keeps of the text.
+
+        Args:
+            key: the model.
+            like: ``[parts, 1, E, any, F]``, where there may be none yet.
+        """
         if key not in self._rows and like is not None:
             self._rows[key] = FixedRows(like, self._room)
         return self._rows[key]

@@ -1,5 +1,8 @@
 """The target's keys and values of texts that grow, in the form in which transformers asks for them."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
@@ -53,27 +56,30 @@ class FixedRows:
         return DrafterContext(keys, tuple(self.first(part, num) for part in range(1, len(self.tensor), 2)))
 
 
-class FixedLayer(DynamicLayer):
-    """One layer's part of the rows, in the form in which transformers asks for it."""
+class CacheLayer(DynamicLayer):
+    """One layer of a cache, in the form in which transformers asks for it."""
 
-    def __init__(self, cache: "FixedCache", index: int) -> None:
+    def __init__(self, length: Callable[[], int], write: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        """Hold what the cache does for the layer.
+
+        Args:
+            length: tokens before those of a pass.
+            write: from keys and values of a pass, ``[S, E, L, F]``, to those that it attends to, its own among them.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
-        self._cache, self._index = cache, index
+        self._length, self._write = length, write
 
     def get_seq_length(self) -> int:
-        return self._cache.num_seen
+        return self._length()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        cache, part = self._cache, 2 * self._index
-        cache.rows.write(part, cache.slots, key_states)
-        cache.rows.write(part + 1, cache.slots, value_states)
-        return cache.rows.first(part, cache.num_seen), cache.rows.first(part + 1, cache.num_seen)
+        return self._write(key_states, value_states)
 
 
 class FixedCache(Cache):
-    """Such a layer for each layer of the target.
+    """Keys and values of all layers of the target, at fixed slots.
 
     Attributes:
         rows: of all layers.
@@ -85,30 +91,17 @@ class FixedCache(Cache):
         self.rows = rows
         self.slots = torch.empty(0, dtype=torch.int64)
         self.num_seen = 0
-        super().__init__(layers=[FixedLayer(self, index) for index in range(len(rows.tensor) // 2)])
+        parts = range(0, len(rows.tensor), 2)
+        super().__init__(layers=[CacheLayer(lambda: self.num_seen, partial(self._write, part)) for part in parts])
 
-
-class BufferLayer(DynamicLayer):
-    """One layer's keys and values, in the form in which transformers asks for them."""
-
-    def __init__(self, rows: KeyValueRows, index: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.rows, self.index, self.length = rows, index, 0
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        start = self.length
-        self.length += key_states.shape[2]
-        keys = self.rows.write(2 * self.index, start, key_states)
-        return keys, self.rows.write(2 * self.index + 1, start, value_states)
+    def _write(self, part: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.rows.write(part, self.slots, keys)
+        self.rows.write(part + 1, self.slots, values)
+        return self.rows.first(part, self.num_seen), self.rows.first(part + 1, self.num_seen)
 
 
 class BufferCache(Cache):
-    """Such a layer for each layer of a target whose layers all attend to everything.
+    """Keys and values of a target whose layers all attend to everything, of texts that grow.
 
     ``room`` is how many tokens it will hold, where that is known: then it never grows.
     """
@@ -116,9 +109,13 @@ class BufferCache(Cache):
     def __init__(self, target: Target, room: int = 0) -> None:
         devices = target.layer_devices
         self._parts = {device: KeyValueRows(2 * devices.count(device), room) for device in dict.fromkeys(devices)}
-        places = [devices[:index].count(device) for index, device in enumerate(devices)]
-        self.buffers = [BufferLayer(self._parts[device], place) for device, place in zip(devices, places, strict=True)]
-        super().__init__(layers=list(self.buffers))
+        self._lengths = lengths = [0] * len(devices)
+        layers = list[CacheLayer]()
+        for index, one in enumerate(devices):
+            # Nothing refers to the cache itself, so that its memory is free as soon as nobody holds it.
+            write = partial(_written, self._parts[one], 2 * devices[:index].count(one), lengths, index)
+            layers.append(CacheLayer(partial(lengths.__getitem__, index), write))
+        super().__init__(layers=list(layers))
 
     @property
     def rows(self) -> KeyValueRows:
@@ -129,12 +126,12 @@ class BufferCache(Cache):
     @property
     def length(self) -> int:
         """Tokens held, padding counted."""
-        return self.buffers[0].length
+        return self._lengths[0]
 
     @property
     def num_rows(self) -> int:
         """The number of sequences held."""
-        tensor = self.buffers[0].rows.tensor
+        tensor = next(iter(self._parts.values())).tensor
         return 0 if tensor is None else tensor.shape[1]
 
     def keep_sequences(self, kept: Tensor) -> None:
@@ -145,8 +142,7 @@ class BufferCache(Cache):
 
     def shorten(self, length: int) -> None:
         """Forget all but the first ``length`` tokens."""
-        for layer in self.buffers:
-            layer.length = length
+        self._lengths[:] = [length] * len(self._lengths)
 
     def compact(self, num_before: int, kept: Tensor) -> None:
         """Keep some of the tokens after the first ``num_before``, in their order.
@@ -162,3 +158,12 @@ class BufferCache(Cache):
                 moved = rows.tensor.index_select(3, kept.to(rows.tensor.device) + num_before)
                 rows.tensor[:, :, :, num_before : num_before + num_kept] = moved
         self.shorten(num_before + num_kept)
+
+
+def _written(
+    rows: KeyValueRows, part: int, lengths: list[int], layer: int, keys: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write keys and values of a layer behind those that it holds; all of them, as views."""
+    start = lengths[layer]
+    lengths[layer] += keys.shape[2]
+    return rows.write(part, start, keys), rows.write(part + 1, start, values)

@@ -5,8 +5,8 @@ those of `simlab.real_runner.execution.fused_layers`, but not compiled, since co
 recordings. What a pass reads and chooses stays on the device, so the host may launch several before it looks.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from simlab.arrays import Longs
 from simlab.real_runner.drafters.places import on_host, sent
 from simlab.real_runner.execution.captured_work import CapturedGraphs
 from simlab.real_runner.execution.executions import context_for, rows_for
-from simlab.real_runner.execution.fused_layers import PackedTarget, Regions, as_it_is, can_fuse_target
+from simlab.real_runner.execution.fused_layers import DecoderLayer, PackedTarget, Regions, as_it_is, can_fuse_target
 from simlab.real_runner.execution.kv_buffers import BufferCache, FixedRows
 from simlab.real_runner.targets.model import Target, final_norm
 
@@ -59,18 +59,6 @@ def attention_of_texts(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
 
 
 _Pair = tuple[Tensor, Tensor]
-
-
-class _Attention(Protocol):
-    o_proj: Callable[[Tensor], Tensor]
-
-
-class _Layer(Protocol):
-    """A layer of transformers, as far as it lies behind its attention."""
-
-    self_attn: _Attention
-    mlp: Callable[[Tensor], Tensor]
-    post_attention_layernorm: Callable[[Tensor], Tensor]
 
 
 class TextPasses:
@@ -230,7 +218,7 @@ class TextPasses:
             x, query = cast(_Pair, run.between(layers[number], *following))
             mixed = attention_of_texts(query, *rows, mask, room, self._layers.scaling)
         # Behind the last attention the modules' own arithmetic, which is the same.
-        last = cast(_Layer, self.target.layers[-1])
+        last = cast(DecoderLayer, self.target.layers[-1])
         x = x + last.self_attn.o_proj(mixed)
         x = x + last.mlp(last.post_attention_layernorm(x))
         return cast(Tensor, final_norm(self.target)(x))

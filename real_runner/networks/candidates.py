@@ -1,6 +1,6 @@
 """First candidates: those of a drafter, which a network begins with, and those of a network's own laws."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_hos
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import rows_for
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.targets.model import Target
 
 _LOGITS_PER_PASS = 2**26
@@ -83,7 +83,7 @@ def base_of(marginals: Marginals, width: int) -> BaseCandidates:
 
 
 def first_of_all(
-    drafter: Outputs, target: Target, states: Tensor, top_k: int, graphs: Captured | None = None
+    drafter: Outputs, target: Target, states: Tensor, top_k: int, graphs: GraphedModels | None = None
 ) -> tuple[Ints, Doubles]:
     """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
 
@@ -104,7 +104,7 @@ def first_of_laws(
     top_k: int,
     vocab_size: int,
     own: DraftVocabulary | None,
-    graphs: Captured | None,
+    graphs: GraphedModels | None,
 ) -> tuple[Ints, Doubles]:
     """What `first_of_all` gives, of any network.
 
@@ -131,7 +131,9 @@ def first_of_laws(
         found = [_of_some(logits(some), top_k) for some in passes]
         ids, log_probs = (np.concatenate(column) for column in zip(*found, strict=True))
     else:
-        ids, log_probs = first_on_device((logits(some).log_softmax(-1) for some in passes), top_k)
+        # With one wait for the device.
+        parts = [first_of(logits(some).log_softmax(-1), top_k) for some in passes]
+        ids, log_probs = first_on_host([torch.cat(column) for column in zip(*parts, strict=True)])
     return ids if own is None else own.to_target(ids), log_probs
 
 
@@ -144,23 +146,13 @@ def _of_some(logits: Tensor, top_k: int) -> tuple[Ints, Doubles]:
     return ids, kept.numpy().astype(np.float64)
 
 
-def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | None = None) -> tuple[Ints, Doubles]:
-    """The first tokens of some laws on any device, with one wait for it.
+def first_of(log_probs: Tensor, top_k: int, candidates: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The first tokens of some laws, on any device, without a wait.
 
     Args:
-        passes: log-probabilities, ``[n, V]``.
+        log_probs: ``[n, V]``.
         top_k: R.
         candidates: int64 ``[n, V]``, whose they are; None: those of the ids 0 to V - 1.
-
-    Returns:
-        int32 ``[sum n, R]``; float64 the same, log-probabilities.
-    """
-    parts = [first_of(log_probs, top_k, candidates) for log_probs in passes]
-    return first_on_host([torch.cat(column) for column in zip(*parts, strict=True)])
-
-
-def first_of(log_probs: Tensor, top_k: int, candidates: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The first tokens of some laws, without a wait; arguments as of `first_on_device`, of one pass.
 
     Returns:
         Ids int64 and log-probabilities float64, ``[n, R]`` each, and whether these are laws, bool ``[1]``.

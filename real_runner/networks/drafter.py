@@ -16,7 +16,7 @@ from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import blocks_of, drafted_logits
+from simlab.real_runner.drafters.dense import Fitted, MadeFor, blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import on_host
 from simlab.real_runner.drafters.ranked import (
@@ -26,10 +26,10 @@ from simlab.real_runner.drafters.ranked import (
     first_on_device,
     marginals_at,
 )
-from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.execution.fixed_drafter import Captured, text_context
+from simlab.real_runner.execution.fixed_drafter import text_context
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.adapter.noise import Noise
-from simlab.real_runner.networks.known import read_config, read_fields
+from simlab.real_runner.networks.known import DraftConfig, read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import Drafted, Reader
 from simlab.real_runner.targets.hub_files import ModelFiles, fetch_model, is_hub_id
@@ -100,64 +100,6 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
 # What drafts along a text: a drafter of blocks, a head that goes token by token, or the target's own masks.
 
 
-class DraftConfig(Protocol):
-    """The configuration of what drafts without a network beside it, and so what a draft set is recorded from."""
-
-    @property
-    def draft_name(self) -> str:
-        """What its draft set is called in a new recording."""
-        ...
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether it drafts token by token, see `simlab.traces.format.manifest_entries.DraftSet`."""
-        ...
-
-    @property
-    def root_seen(self) -> bool:
-        """Whether it reads the root's own token."""
-        ...
-
-    @property
-    def no_blocks(self) -> str:
-        """Why there is no pass of blocks, in words; empty where there is one."""
-        ...
-
-    @property
-    def num_masks(self) -> int:
-        """Masks of the target's own behind a token."""
-        ...
-
-    @property
-    def noise(self) -> Noise | None:
-        """What stands in place of masks; None: masks, or nothing."""
-        ...
-
-    @property
-    def target_layer_ids(self) -> tuple[int, ...]: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def hidden_size(self) -> int: ...
-
-    @property
-    def block_size(self) -> int: ...
-
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def mask_token_id(self) -> int | None: ...
-
-    @property
-    def draft_vocab_size(self) -> int | None: ...
-
-    @property
-    def tap_offset(self) -> int | None: ...
-
-
 class AnyDrafter(Protocol):
     """A drafter of blocks, a head that drafts a chain, or an adapter with which the target drafts for itself."""
 
@@ -187,7 +129,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> LiveDraft:
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> LiveDraft:
         """A text of which nothing is read yet.
 
         Args:
@@ -233,33 +175,18 @@ class BlockDrafts:
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveDrafter":
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveDrafter":
         return LiveDrafter(self, read, room, graphs)
-
-
-class Proposes(Protocol):
-    """What proposes tokens: its last norm, and which tokens they are; None: those of the target."""
-
-    @property
-    def norm(self) -> Callable[[Tensor], Tensor]: ...
-
-    @property
-    def vocabulary(self) -> DraftVocabulary | None: ...
 
 
 class LiveDrafter:
     """Drafts for one sequence, see `LiveDraft`; what the target has read since the last draft is projected then."""
 
-    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int, graphs: Captured | None) -> None:
+    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int, graphs: GraphedModels | None) -> None:
         """Begin with nothing read of the text; arguments as of `Drafts.live`."""
         self._own, self._wanted, self._graphs = own, read, graphs
         self._text = text_context(graphs, own.drafter, own.target, room)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     def draft(self, committed: Ints) -> Drafted:
         root_token, position = int(committed[-1]), len(committed) - 1
@@ -275,9 +202,9 @@ class LiveDrafter:
 
 def drafted_marginals(
     logits: Callable[..., Tensor],
-    drafter: Proposes,
+    drafter: Fitted[MadeFor],
     read: CandidatesRead,
-    graphs: Captured | None,
+    graphs: GraphedModels | None,
     *states: Tensor,
 ) -> Marginals:
     """The first candidates at each depth of a draft, in the target's vocabulary.
@@ -296,5 +223,5 @@ def drafted_marginals(
         def work(*states: Tensor) -> tuple[Tensor, ...]:
             return first_on_device(logits(*states), read)
 
-        found = marginals_at(*on_host(*graphs.call(("marginals", drafter.norm, read), work, *states)))
+        found = marginals_at(*on_host(*graphs.call(("marginals", drafter, read), work, *states)))
     return found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)

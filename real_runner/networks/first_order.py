@@ -93,11 +93,6 @@ class FirstOrder(Protocol):
     """A network of weights that scores a token given the one before it."""
 
     @property
-    def hidden_size(self) -> int:
-        """H, the width of the drafter's states."""
-        ...
-
-    @property
     def inner_size(self) -> int:
         """The width of what it makes of a state and the token before."""
         ...
@@ -131,13 +126,18 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
         roots = torch.arange(len(tokens) - 1 - num_roots, len(tokens) - 1, device=tokens.device)
         per_pass = min(
             blocks_per_pass(self.drafter.config.num_attention_heads, self.drafter.config.block_size, len(tokens)),
-            _roots_per_pass(self.head, depth, self.own),
+            self._roots_per_pass(depth),
         )
         if isinstance(self.drafter, OwnDrafter):
             passes = self.drafter.draft_states(tokens, len(tokens) - 1 - num_roots, roots, per_pass)
         else:
             passes = draft_states(block_stage(self.drafter), self.target, features, tokens, roots, per_pass)
         return _joined([self.rows(*one) for one in self.along(passes, tokens, rows)])
+
+    def _roots_per_pass(self, depth: int) -> int:
+        reach, width = self.own, self.drafter.config.hidden_size
+        between = sum(reach.rows_of_depths(depth)) * 2 * max(self.head.inner_size, width)
+        return max(1, _NUMBERS_PER_PASS // max(between, depth * (reach.candidates or 0) * width))
 
     @torch.inference_mode()
     def rows(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> TransitionColumns:
@@ -230,12 +230,6 @@ def products_by_depth(states: Tensor, weight: Tensor, rows: Tensor, sizes: list[
     matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
     of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
     return torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
-
-
-def _roots_per_pass(head: FirstOrder, depth: int, reach: HeadReach) -> int:
-    between = sum(reach.rows_of_depths(depth)) * 2 * max(head.inner_size, head.hidden_size)
-    embedded = depth * (reach.candidates or 0) * head.hidden_size
-    return max(1, _NUMBERS_PER_PASS // max(between, embedded))
 
 
 def _nothing(depth: int, reach: HeadReach) -> TransitionColumns:

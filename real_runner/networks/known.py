@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
 from simlab.errors import ModelError, enumerated
 from simlab.real_runner.checkpoints.layout import Fields, Layout
@@ -14,10 +15,10 @@ from simlab.real_runner.checkpoints.speculators import SPECULATORS
 from simlab.real_runner.checkpoints.weights import lacking
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.networks.adapter.config import ADAPTER
+from simlab.real_runner.networks.adapter.config import ADAPTER, AdapterConfig
 from simlab.real_runner.networks.dflash2.config import DFLASH2
 from simlab.real_runner.networks.dspark.config import DSPARK
-from simlab.real_runner.networks.eagle3.config import EAGLE3
+from simlab.real_runner.networks.eagle3.config import EAGLE3, Eagle3Config
 from simlab.real_runner.networks.lilicorr.config import LILICORR
 from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
@@ -25,6 +26,9 @@ from simlab.real_runner.networks.taps.config import TAPS
 from simlab.real_runner.networks.treeflash.config import TREEFLASH
 from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
+
+DraftConfig: TypeAlias = DFlashConfig | Eagle3Config | AdapterConfig
+"""What drafts without a network beside it, and so what a draft set is recorded from; a new one joins them here."""
 
 NETWORKS: tuple[Network, ...] = (TREEFLASH, LILICORR, DFLASH2, DSPARK, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""

@@ -18,7 +18,7 @@ from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockPasses, BlockStates, Outputs
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.targets.model import Target
@@ -74,25 +74,17 @@ class _Makes(Protocol):
         """
         ...
 
-    def captured(self, graphs: Captured) -> Self:
+    def captured(self, graphs: GraphedModels) -> Self:
         """This producer with its passes captured."""
         ...
 
 
-class Producer(_Makes, Protocol):
-    """A network on a drafter's pass."""
+class _OnDraft(_Makes, Protocol):
+    """A network that goes on from what a drafter drafts."""
 
     @property
     def width(self) -> int:
         """Candidates of each depth of the drafter that it reads."""
-        ...
-
-    def at_root(self, drafted: Drafted) -> Channel:
-        """The channel at one root, in a round.
-
-        Args:
-            drafted: what the drafter's pass left, of candidates at least ``width`` a depth.
-        """
         ...
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> ChannelColumns:
@@ -105,6 +97,18 @@ class Producer(_Makes, Protocol):
 
         Raises:
             ModelError: the rows keep fewer candidates than are read, or the network's numbers are none.
+        """
+        ...
+
+
+class Producer(_OnDraft, Protocol):
+    """A network on a drafter's pass."""
+
+    def at_root(self, drafted: Drafted) -> Channel:
+        """The channel at one root, in a round.
+
+        Args:
+            drafted: what the drafter's pass left, of candidates at least ``width`` a depth.
         """
         ...
 
@@ -131,16 +135,20 @@ class TextChannel(Reader, Protocol):
         ...
 
 
-class _Alone(_Makes, Protocol):
-    """A network that reads the target alone."""
+class _Reads(Protocol):
+    """What reads states of the target itself."""
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """The target's layers whose outputs it reads."""
+        """The target's layers whose outputs it reads; those of a text are what `columns` is given."""
         ...
 
+
+class _Alone(_Makes, _Reads, Protocol):
+    """A network that reads the target alone."""
+
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> ChannelColumns:
-        """The channel at the last ``num_roots`` roots of a text; other arguments as of `Producer.columns`."""
+        """The channel at the last ``num_roots`` roots of a text; other arguments as of a drafter's."""
         ...
 
 
@@ -187,18 +195,8 @@ class StagedText(Reader, Protocol):
 
 
 @runtime_checkable
-class StagedProducer(_Makes, Protocol):
+class StagedProducer(_OnDraft, _Reads, Protocol):
     """A network that reads states of the target itself, goes on from the drafter's chain, and makes what is asked."""
-
-    @property
-    def width(self) -> int:
-        """Candidates of each depth of the drafter that it reads."""
-        ...
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The target's layers whose outputs it reads."""
-        ...
 
     @property
     def depth(self) -> int:
@@ -207,10 +205,6 @@ class StagedProducer(_Makes, Protocol):
 
     def begin_behind(self, room: int) -> StagedText:
         """A text of which nothing is read yet, with room for so many tokens."""
-        ...
-
-    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> ChannelColumns:
-        """The channel at every root of one text; ``features`` behind its own taps, else as of `Producer.columns`."""
         ...
 
 
@@ -256,7 +250,7 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
     drafter: SomeDrafter
     target: Target
     reach: SomeReach
-    graphs: Captured | None = field(default=None, kw_only=True)
+    graphs: GraphedModels | None = field(default=None, kw_only=True)
 
     @property
     def own(self) -> SomeReach:
@@ -276,7 +270,7 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
         """Refuse what a policy reads and this network does not make."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
 
-    def captured(self, graphs: Captured) -> Self:
+    def captured(self, graphs: GraphedModels) -> Self:
         """This producer with its passes captured."""
         return replace(self, graphs=graphs)
 

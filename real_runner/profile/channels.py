@@ -50,16 +50,12 @@ class TimedChannel:
         return ChannelNeed(name, self.entry.kind, least, equal)
 
 
-def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dict[str, TimedChannel]:
-    """The networks of some channels, on the models that they go on from.
+def load_channel(asked: ProfileChannel, models: Models) -> TimedChannel:
+    """The network of a channel, on the models that it goes on from.
 
     Raises:
-        ModelError: a network cannot be loaded, belongs to another drafter, or has no such settings or units.
+        ModelError: it cannot be loaded, belongs to another drafter, or has no such settings or units.
     """
-    return {name: _loaded(channel, models) for name, channel in channels.items()}
-
-
-def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     files = find_drafter(asked.checkpoint)
     own_digest, digest = checkpoint_digest(files.folder), checkpoint_digest(models.draft_folder)
     reach = reach_of(read_fields(config_file(files.folder)), asked.settings, own_digest == digest)

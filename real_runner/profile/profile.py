@@ -28,7 +28,7 @@ from simlab.real_runner.profile.channels import (
     CatchUpTimer,
     TimedChannel,
     catch_up_entries,
-    load_channels,
+    load_channel,
     with_channels,
 )
 from simlab.real_runner.profile.options import ProfileOptions
@@ -217,7 +217,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
-    channels = load_channels(options.channels, models)
+    channels = {name: load_channel(asked, models) for name, asked in options.channels.items()}
     entries = {name: channel.entry for name, channel in channels.items()}
     entries |= catch_up_entries(options.catch_up, options.draft, models, channels)
     file = empty_file(options, models, entries)
@@ -311,7 +311,13 @@ def _visitor(
     clock = clock_of(models.target.device)
     longest = options.contexts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
-    plain, rounds = _begun(options, models, token_ids, clock)
+    most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
+    # Of one text or of several.
+    plain = PlainStepTimer(models, token_ids, longest, sampling, clock, batch)
+    rounds = {
+        context: RoundTimer(models, most, token_ids, context, sampling, clock, batch=batch)
+        for context in options.contexts
+    }
     of_channels = _with_channels(options, models, channels, todo, clock)
 
     def visit(
@@ -333,17 +339,6 @@ def _samples(target: Target, text: str) -> list[PromptAndText]:
     """Beginnings of texts that the target is to go on with: eight pieces of a text."""
     ids = _token_ids(target, text, _NUM_SAMPLES * _SAMPLE_TOKENS)
     return [(piece, np.empty(0, np.int32)) for piece in np.split(ids, _NUM_SAMPLES)]
-
-
-def _begun(
-    options: ProfileOptions, models: Models, token_ids: Ints, clock: Clock
-) -> tuple[PlainStepTimer, Mapping[int, RoundTimer]]:
-    """Plain decoding, and rounds at each context, of one text or of several, which are read here."""
-    most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
-    return PlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock, batch), {
-        context: RoundTimer(models, most, token_ids, context, sampling, clock, batch=batch)
-        for context in options.contexts
-    }
 
 
 def _with_channels(

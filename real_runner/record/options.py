@@ -174,7 +174,8 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
             raise ValueError("--ray places the workers itself; give --device cuda or --device cpu, and --workers N")
         if self.gpus_per_worker is not None and (self.ray is None or self.device_map is None):
             raise ValueError("--gpus-per-worker is read with --ray and --device-map auto; leave it out")
-        self.check_text_from(self.text_from)
+        taken = "--text-from takes texts as they were made, where {} can change nothing; leave it out"
+        self.check_answers("" if self.text_from is None else taken)
         _ = self.part
 
     @property

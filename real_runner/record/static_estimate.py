@@ -6,10 +6,10 @@ for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the 
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import nn
@@ -18,21 +18,22 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
-from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
-from simlab.real_runner.drafters.dense import OutputConfig
+from simlab.real_runner.drafters.config import DFlashConfig, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.ranked import blocks_at_once
 from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.models import dtype_of
-from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
-from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
+from simlab.real_runner.networks.adapter.config import AdapterConfig
+from simlab.real_runner.networks.drafter import find_drafter
+from simlab.real_runner.networks.eagle3.config import Eagle3Config
+from simlab.real_runner.networks.known import DraftConfig, network_of, read_config, read_fields, trees_bytes
 from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import Conversation, PromptRecord
+from simlab.real_runner.record.record import shards_of
 from simlab.real_runner.record.sources import (
     Completion,
     CompletionIds,
     Source,
-    Sources,
     num_turns,
     read_sources,
     shared_kwargs,
@@ -58,23 +59,8 @@ from simlab.traces.artefacts.kinds import find_packaged_config
 # transformers knows is counted as it would be loaded.
 
 
-class SizedConfig(DraftConfig, MadeForTarget, OutputConfig, Protocol):
-    """The configuration of a drafter with weights of its own."""
-
-    @property
-    def num_attention_heads(self) -> int: ...
-
-    def shapes(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """The tensors that it has in any case, each with its shape."""
-        ...
-
-    def for_target(self, num_layers: int) -> Self:
-        """This configuration where the target has so many layers."""
-        ...
-
-    def with_block(self, size: int) -> Self:
-        """This configuration with so many slots, the root's counted."""
-        ...
+SizedConfig: TypeAlias = DFlashConfig | Eagle3Config
+"""What drafts with weights of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +118,8 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     return ModelShapes(
         config=config,
         target_parameters=sum(weight.numel() for weight in kept),
-        drafter_parameters=sum(math.prod(shape) for _, shape in config.shapes()) + _own_head(config),
+        drafter_parameters=sum(math.prod(shape) for _, shape in config.shapes())
+        + (config.draft_vocab_size or 0) * config.hidden_size,
         whole_target_parameters=sum(weight.numel() for weight in counted.values()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
@@ -150,10 +137,6 @@ def _may_borrow(draft: str) -> bool:
         return True
     names = set(stored_tensors(find_drafter(draft).folder))
     return EMBEDDING not in names and (HEAD not in names or not names.isdisjoint((OFFSETS, MASK)))
-
-
-def _own_head(config: SizedConfig) -> int:
-    return 0 if config.draft_vocab_size is None else config.draft_vocab_size * config.hidden_size
 
 
 def _target_shape(options: RecordOptions) -> tuple[PreTrainedModel, str]:
@@ -190,8 +173,8 @@ def any_config(options: RecordOptions) -> SizedConfig:
     network = network_of(fields)
     if network is None or not network.drafts_alone:
         return drafter_config(options.draft_name, options.tap_offset, options.block)
-    head = cast(SizedConfig, network.reads(fields))
-    if not head.root_seen:
+    head = cast(DraftConfig, network.reads(fields))
+    if isinstance(head, AdapterConfig):
         raise ModelError(
             "what a target that drafts for itself takes is measured, and not computed from configurations; give "
             "--dry-run sample"
@@ -269,13 +252,6 @@ def _tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
-def _num_passes(options: RecordOptions, sources: Sources) -> int:
-    """Passes that write one token in each text of a batch, if every text is as long as it may be."""
-    starts = range(0, len(sources.items), options.batch_size)
-    batches: Sequence[Sequence[Source]] = [sources.items[i : i + options.batch_size] for i in starts]
-    return sum(max(map(num_turns, batch)) for batch in batches) * options.longest
-
-
 def key_value_bytes(shapes: ModelShapes, element_bytes: int, rows: int, longest_prompt: int, new_tokens: int) -> int:
     """Keys and values of texts that are written together, at most: while room is doubled, both old and new.
 
@@ -330,11 +306,6 @@ def draft_bytes(positions: int, depth: int, min_width: int) -> int:
     return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 
-def num_tree_bytes(shapes: ModelShapes, positions: int) -> int:
-    """Bytes of the trees that are recorded beside a chain; 0 of a drafter."""
-    return round(positions * trees_bytes(shapes.config.draft_name, shapes.config.depth))
-
-
 def estimate_text(options: RecordOptions) -> str:
     """What ``simlab record --dry-run`` prints."""
     sources, shapes = read_sources(options), read_shapes(options)
@@ -353,7 +324,9 @@ def estimate_text(options: RecordOptions) -> str:
     bound, decoding, seconds = "about", list[str](), list[str]()
     if isinstance(sources.items[0], PromptRecord):
         # The target writes the texts, a token in each text of a batch at a time.
-        rows, num_passes, bound = min(options.batch_size, num_prompts), _num_passes(options, sources), "at most"
+        rows, bound = min(options.batch_size, num_prompts), "at most"
+        # If every text is as long as it may be.
+        num_passes = sum(max(map(num_turns, batch)) for batch in shards_of(options, sources)) * options.longest
         key_values = key_value_bytes(shapes, size, rows, longest, new)
         if device != "cpu":
             # The prompts as they are read, and the store of captured passes.
@@ -369,7 +342,7 @@ def estimate_text(options: RecordOptions) -> str:
             f"time            not estimated; {num_passes:,} passes read the target's weights, at least "
             f"{num_passes * target_bytes / 1e12:,.0f} s at 1 TB/s"
         )
-    trees = num_tree_bytes(shapes, positions)
+    trees = round(positions * trees_bytes(shapes.config.draft_name, shapes.config.depth))
     of_trees = f", of it {size_text(trees)} for the head's trees" if trees else ""
     disk_bytes = trace_bytes(positions, shapes.config.depth, options.min_width) + trees
     stored = f"stored as {shapes.quantised}; dequantised to {options.model_dtype} when loaded"

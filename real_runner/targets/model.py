@@ -16,7 +16,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.targets.placement import layer_devices, longest_context, placement
+from simlab.real_runner.targets.placement import longest_context, placement, running_device
 from simlab.traces.format.manifest_entries import ModelInfo
 
 # Keys and values that are written in place: room is doubled when it runs out, never copied per token.
@@ -38,12 +38,12 @@ class KeyValueRows:
         """Write ``[S, E, L, F]`` from row ``start`` on; what now lies before its end, as a view."""
         stop = start + new.shape[2]
         if self.tensor is None or stop > self.tensor.shape[3]:
-            self._grow(start, stop, new)
+            self._grow(stop, new)
         assert self.tensor is not None
         self.tensor[part, :, :, start:stop] = new
         return self.tensor[part, :, :, :stop]
 
-    def _grow(self, filled: int, wanted: int, like: Tensor) -> None:
+    def _grow(self, wanted: int, like: Tensor) -> None:
         held = 0 if self.tensor is None else self.tensor.shape[3]
         room = max(self.room, wanted + LEAST_ROOM, 2 * held)
         grown = like.new_empty(self.num_parts, *like.shape[:2], room, like.shape[3])
@@ -106,8 +106,8 @@ class Target:
 
     @property
     def layer_devices(self) -> tuple[torch.device, ...]:
-        """Where each layer computes."""
-        return layer_devices(self.layers, self.device)
+        """Where each layer computes, and so where its keys and values are."""
+        return tuple(running_device(layer) or self.device for layer in self.layers)
 
     @property
     def placement(self) -> str:

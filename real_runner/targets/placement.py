@@ -129,16 +129,6 @@ def running_device(module: nn.Module) -> torch.device | None:
     return next((weight.device for weight in module.parameters() if weight.device.type != "meta"), None)
 
 
-def layer_devices(layers: nn.ModuleList, first: torch.device) -> tuple[torch.device, ...]:
-    """Where each layer computes, and so where its keys and values are.
-
-    Args:
-        layers: of a target.
-        first: of a layer that does not say.
-    """
-    return tuple(running_device(layer) or first for layer in layers)
-
-
 def placement(model: PreTrainedModel) -> str:
     """How many layers are where, in words; empty where all of the target is on one device."""
     spread: Mapping[str, object] = getattr(model, "hf_device_map", None) or {}

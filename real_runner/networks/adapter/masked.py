@@ -24,7 +24,7 @@ from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.execution.executions import COMPILED
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.adapter.config import adapter_from_json
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
 from simlab.real_runner.networks.adapter.noise import TextNoise
@@ -274,7 +274,7 @@ class OwnDrafter:
         for some, states in self.draft_states(tokens, prompt_length, roots, per_pass) if len(roots) else ():
             yield some, logits_of(self, self.target, states.after)
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveMasks":
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveMasks":
         return LiveMasks(self, read)
 
 

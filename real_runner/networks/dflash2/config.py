@@ -18,7 +18,7 @@ from simlab.real_runner.checkpoints.fields import (
     said_once,
     typed,
 )
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.speculators import config_from_speculators, sizes_of_dflash2
 from simlab.real_runner.checkpoints.speculators import is_dflash2 as in_speculators
 from simlab.real_runner.checkpoints.weights import check_own
@@ -150,14 +150,12 @@ def _tensor_name(name: str) -> str:
 
 DFLASH2 = Network(
     what="a selector of DFlash 2",
-    layout=Layout(
+    layout=replace(
+        ZLAB,
         name="dflash2",
-        field=ZLAB.field,
         recognises=_is_dflash2,
         reads=_drafter_from_json,
         described=lambda fields: f"DFlash 2, {'a selector alone' if _is_alone(fields) else 'as z-lab releases it'}",
-        tap_offset=ZLAB.tap_offset,
-        counting=ZLAB.counting,
     ),
     reads=selector_from_json,
     reach=_reach,

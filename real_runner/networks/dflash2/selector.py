@@ -20,8 +20,7 @@ from simlab.real_runner.networks.dflash2.config import SELECTOR_PREFIX, Selector
 from simlab.real_runner.networks.first_order import FirstOrderProducer, products_by_depth
 from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.parts import checked_parts
-from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, check_belongs
-from simlab.real_runner.targets.model import Target
+from simlab.real_runner.networks.producer import ChannelAsked, WithModels, block_stage, check_belongs
 
 
 class Selector(nn.Module):
@@ -34,11 +33,6 @@ class Selector(nn.Module):
         self.successor_codebook = nn.Embedding(config.vocab_size, config.rank)
         self.hidden_projection = nn.Linear(config.hidden_size, config.rank, bias=False)
         nn.init.zeros_(self.successor_codebook.weight)
-
-    @property
-    def hidden_size(self) -> int:
-        """H, the width of the drafter's states."""
-        return self.config.hidden_size
 
     @property
     def inner_size(self) -> int:
@@ -104,11 +98,5 @@ class SelectorProducer(FirstOrderProducer):
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The selector of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
-    assert asked.stage is not None
-    selector = load_selector(asked.place, asked.stage, asked.digest, asked.dtype)
-
-    def on(its: Stage | None, target: Target) -> SelectorProducer:
-        assert its is not None
-        return SelectorProducer(its, target, reach, selector.to(target.device))
-
-    return on
+    selector = load_selector(asked.place, block_stage(asked.stage), asked.digest, asked.dtype)
+    return lambda its, target: SelectorProducer(block_stage(its), target, reach, selector.to(target.device))

@@ -23,7 +23,7 @@ from simlab.real_runner.checkpoints.fields import (
     said_once,
     typed,
 )
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.speculators import confidence_reads_token, config_from_speculators
 from simlab.real_runner.checkpoints.speculators import is_dspark as in_speculators
 from simlab.real_runner.checkpoints.weights import check_own
@@ -131,14 +131,12 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
 
 DSPARK = Network(
     what="a Markov head of DSpark",
-    layout=Layout(
+    layout=replace(
+        ZLAB,
         name="dspark",
-        field=ZLAB.field,
         recognises=_is_dspark,
         reads=_drafter_from_json,
         described=lambda fields: "DSpark, as sglang 0.5.23 reads it",
-        tap_offset=ZLAB.tap_offset,
-        counting=ZLAB.counting,
     ),
     reads=spark_from_json,
     reach=_reach,

@@ -40,9 +40,8 @@ def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     check_belongs("Markov head", asked.place, None, asked.digest)
 
     def on(its: Stage | None, target: Target) -> MarkovProducer:
-        head = block_stage(its).markov_head
-        assert its is not None
-        assert head is not None
-        return MarkovProducer(its, target, reach, head)
+        drafter = block_stage(its)
+        assert drafter.markov_head is not None
+        return MarkovProducer(drafter, target, reach, drafter.markov_head)
 
     return on

@@ -85,6 +85,8 @@ class Eagle3Config:
     tap_offset: ClassVar[None] = None
     noise: ClassVar[None] = None
     num_masks: ClassVar[int] = 0
+    output_multiplier: ClassVar[float] = 1.0
+    final_logit_softcapping: ClassVar[None] = None
 
     hidden_size: int
     intermediate_size: int

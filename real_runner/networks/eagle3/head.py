@@ -23,10 +23,10 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.drafters.dense import check_fit
-from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
+from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated, rotation_at
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import context_for
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.eagle3.config import Eagle3Config, eagle3_to_json
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.targets.model import Target
@@ -103,7 +103,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.norms_residual = config.norm_before_residual
         self.self_attn = _Attention(config)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -178,7 +178,7 @@ class Eagle3Head(nn.Module):
             ``[S, L, H]``, before the last norm, or behind it where ``config.norm_output`` says so; and keys and values
             of these L positions.
         """
-        rotation = self._rotation(positions[:, None], hidden.dtype)
+        rotation = rotation_at(positions[:, None], self.config.rope_theta, self.config.head_dim, hidden.dtype)
         x, kept = self.midlayer(hidden, embedded.to(hidden.dtype), rotation, past, hidden_mask)
         return (self.norm(x) if self.config.norm_output else x), kept
 
@@ -191,13 +191,6 @@ class Eagle3Head(nn.Module):
         """float32 ``[..., V_d]`` of outputs ``[..., H]``; without a vocabulary of its own V_d is the target's."""
         states = output if self.config.norm_output else self.norm(output)
         return target.logits(states) if self.lm_head is None else self.lm_head(states).float()
-
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
-        frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
-        angles = positions[..., None].float() * frequencies
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def check_head(head: Eagle3Head, target: Target) -> None:
@@ -271,7 +264,7 @@ class GrowingText:
     never come here, so that none of a rejected one is kept.
     """
 
-    def __init__(self, head: Eagle3Head, target: Target, graphs: Captured | None = None) -> None:
+    def __init__(self, head: Eagle3Head, target: Target, graphs: GraphedModels | None = None) -> None:
         """Begin with nothing read of the text; ``graphs`` capture its passes, where they are given."""
         self._head, self._target, self._graphs = head, target, graphs
         self._past: KeyValues | None = None
@@ -310,18 +303,18 @@ class GrowingText:
             self._past = KeyValues(*(one[:, :, : self._num_read] for one in self._past))
         self._waiting = [self._last[:again]]
 
-    def _kept(self, graphs: Captured, text: ReadText) -> ReadText:
+    def _kept(self, graphs: GraphedModels, text: ReadText) -> ReadText:
         """A text that was read as it came, at fixed addresses."""
         rows = torch.stack(text.past)
         graphs.reserve(self._num_read)
         graphs.rows(self._head, rows).fill(rows)
         return ReadText(self._seen(graphs, context_for(self._num_read)), text.outputs)
 
-    def _seen(self, graphs: Captured, num: int) -> KeyValues:
+    def _seen(self, graphs: GraphedModels, num: int) -> KeyValues:
         rows = graphs.rows(self._head)
         return KeyValues(rows.first(0, num), rows.first(1, num))
 
-    def _read_captured(self, graphs: Captured, features: Tensor, following: Tensor, first: int) -> ReadText:
+    def _read_captured(self, graphs: GraphedModels, features: Tensor, following: Tensor, first: int) -> ReadText:
         """Some tokens more, in passes of a fixed number; what is padded is overwritten by the next tokens."""
         head, target, most, outputs = self._head, self._target, graphs.num_fresh, list[Tensor]()
         for states, tokens in zip(features.split(most), following.split(most), strict=True):

@@ -27,7 +27,8 @@ from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.places import sent
 from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, EAGER
-from simlab.real_runner.execution.fixed_drafter import Captured, run
+from simlab.real_runner.execution.fixed_drafter import run
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.candidates import first_of, first_of_laws, first_on_host
 from simlab.real_runner.networks.drafter import Asked, drafted_marginals
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
@@ -72,7 +73,7 @@ class Growth:
         outputs: Tensor,
         text: KeyValues,
         top_k: int,
-        graphs: Captured | None = None,
+        graphs: GraphedModels | None = None,
     ) -> None:
         """Begin with the outputs ``[N, 1, H]`` of the roots themselves; passes are captured where ``graphs`` are."""
         self._head, self._target, self._top_k, self._graphs = head, target, top_k, graphs
@@ -162,7 +163,7 @@ class Eagle3Producer:
     head: Eagle3Head
     target: Target
     reach: Eagle3Reach
-    graphs: Captured | None = None
+    graphs: GraphedModels | None = None
 
     def __post_init__(self) -> None:
         check_head(self.head, self.target)
@@ -190,7 +191,7 @@ class Eagle3Producer:
         check_makes(need, self.kind, self.reach.settings())
         return self if need.deepest is None else replace(self, reach=replace(self.reach, steps=need.deepest - 1))
 
-    def captured(self, graphs: Captured) -> "Eagle3Producer":
+    def captured(self, graphs: GraphedModels) -> "Eagle3Producer":
         """This producer with its passes captured."""
         return replace(self, graphs=graphs)
 
@@ -228,18 +229,13 @@ class Eagle3Text:
     def __init__(self, producer: Eagle3Producer) -> None:
         self._producer = producer
         self._text = GrowingText(producer.head, producer.target, producer.graphs)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     @torch.inference_mode()
     def at_root(self, committed: Ints) -> Channel:
         made, text = self._producer, self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         return made.pools(roots, text.outputs[-1:], text.past).row(0, 0)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
 
 
 def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eagle3Producer:
@@ -267,7 +263,7 @@ class Eagle3Chain:
 
     head: Eagle3Head
     target: Target
-    graphs: Captured | None = None
+    graphs: GraphedModels | None = None
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
@@ -284,7 +280,7 @@ class Eagle3Chain:
         for some in roots.split(min(_ROOTS_PER_PASS, roots_per_pass(self.head, reach, len(tokens)))):
             yield some, self.logits(some, ReadText(text.past, text.outputs[some - 1]))
 
-    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveChain":
+    def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveChain":
         return LiveChain(replace(self, graphs=graphs), read)
 
     @torch.inference_mode()
@@ -325,12 +321,7 @@ class LiveChain:
         """Begin with nothing read of the text; ``read`` is what is given at each depth."""
         self._own, self._wanted = own, read
         self._text = GrowingText(own.head, own.target, own.graphs)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     @torch.inference_mode()
     def draft(self, committed: Ints) -> Drafted:

@@ -10,7 +10,7 @@ from reprlib import repr as shown
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import classes_of, inner_of, integer, number, plain_fields, said_once
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import MOST_SLOTS, DFlashConfig, check_counts, check_within
@@ -156,14 +156,12 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
 
 LILICORR = Network(
     what="a lattice head of LiLiCorr",
-    layout=Layout(
+    layout=replace(
+        ZLAB,
         name="lilicorr",
-        field=ZLAB.field,
         recognises=_is_lilicorr,
         reads=_drafter_from_json,
         described=lambda fields: "LiLiCorr, as sglang 0.5.23 reads it",
-        tap_offset=ZLAB.tap_offset,
-        counting=ZLAB.counting,
     ),
     reads=lattice_from_json,
     reach=_reach,

@@ -21,8 +21,7 @@ from simlab.real_runner.networks.first_order import FirstOrderProducer
 from simlab.real_runner.networks.lilicorr.config import FEATURES, LatticeConfig
 from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.parts import checked_network
-from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, block_stage, check_belongs
-from simlab.real_runner.targets.model import Target
+from simlab.real_runner.networks.producer import ChannelAsked, WithModels, block_stage, check_belongs
 
 
 class Perceptron(nn.Module):
@@ -101,11 +100,6 @@ class LatticeHead(nn.Module):
         self.output_norm, self.anchor_norm = (RMSNorm(size, config.rms_norm_eps) for _ in range(2))
         self.factor_input_proj = nn.Linear(3 * size, size)
         self.out_head, self.in_head, self.anchor_out_head = (nn.Linear(size, config.factor_dim) for _ in range(3))
-
-    @property
-    def hidden_size(self) -> int:
-        """H, the width of the drafter's states."""
-        return self.config.drafter_size
 
     @property
     def inner_size(self) -> int:
@@ -195,9 +189,4 @@ def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     head = LatticeHead(config)
     head.load_state_dict(loaded_tensors(asked.place, tensors))
     head = head.to(asked.dtype).eval().requires_grad_(False)
-
-    def on(its: Stage | None, target: Target) -> LatticeProducer:
-        assert its is not None
-        return LatticeProducer(its, target, reach, head.to(target.device))
-
-    return on
+    return lambda its, target: LatticeProducer(block_stage(its), target, reach, head.to(target.device))

@@ -149,12 +149,7 @@ class RedraftText:
     def __init__(self, producer: RedraftProducer, room: int) -> None:
         self._producer = producer
         self._text = text_context(producer.graphs, producer.drafter, producer.target, room)
-
-    def read(self, features: Tensor) -> None:
-        self._text.read(features)
-
-    def rewind(self, length: int) -> None:
-        self._text.rewind(length)
+        self.read, self.rewind = self._text.read, self._text.rewind
 
     @torch.inference_mode()
     def at_root(self, drafted: Drafted, lengths: Sequence[int] | None) -> Branches:

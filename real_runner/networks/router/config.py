@@ -4,7 +4,6 @@ It reads one target and needs no drafter. The layout is simlab's, and has a seco
 released, whose card gives a formula, and neither names of tensors nor which drafter is which.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from reprlib import repr as shown
 from typing import ClassVar
@@ -87,7 +86,13 @@ class RouterConfig(Reach):
         return f"{len(self.routes)} numbers at each"
 
     def check(self, tensors: Tensors, place: object) -> None:
-        check_own(dict(_shapes(self)), tensors, f"router's network in {place}", place)
+        num_inputs, num_outputs = self.hidden_size + NUM_BESIDE, len(self.routes)
+        shapes: dict[str, tuple[int, ...]] = {"norm.weight": (num_inputs,), "norm.bias": (num_inputs,)}
+        if self.gain is not None:
+            num_inputs, num_outputs, shapes = self.hidden_size, 1, {}
+        shapes |= {"inner.weight": (self.inner_size, num_inputs), "inner.bias": (self.inner_size,)}
+        shapes |= {"outer.weight": (num_outputs, self.inner_size), "outer.bias": (num_outputs,)}
+        check_own(shapes, tensors, f"router's network in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
         says = f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter"
@@ -153,21 +158,6 @@ def router_to_json(config: RouterConfig) -> dict[str, object]:
     if config.gain is not None:
         nested["gain"] = asdict(config.gain)
     return {"architectures": [_CLASS], _FIELD: nested}
-
-
-def _shapes(config: RouterConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The tensors that a network has, each with its shape."""
-    num_inputs = config.hidden_size + NUM_BESIDE
-    shapes = {
-        "norm": (num_inputs,),
-        "inner": (config.inner_size, num_inputs),
-        "outer": (len(config.routes), config.inner_size),
-    }
-    if config.gain is not None:
-        shapes = {"inner": (config.inner_size, config.hidden_size), "outer": (1, config.inner_size)}
-    for name, shape in shapes.items():
-        yield f"{name}.weight", shape
-        yield f"{name}.bias", shape[:1]
 
 
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> RouterConfig:

@@ -17,7 +17,8 @@ from simlab.channels.branches import features_to_grid
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
-from simlab.real_runner.execution.fixed_drafter import Captured, run
+from simlab.real_runner.execution.fixed_drafter import run
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.networks.producer import ChannelAsked, WithModels, check_makes
@@ -110,7 +111,7 @@ class RouterProducer:
 
     network: RouterNetwork
     target: Target
-    graphs: Captured | None = None
+    graphs: GraphedModels | None = None
 
     def __post_init__(self) -> None:
         own, found = self.network.config.target_digest, self.target.digest
@@ -134,7 +135,7 @@ class RouterProducer:
         check_makes(need, self.kind, self.network.config.settings())
         return self
 
-    def captured(self, graphs: Captured) -> "RouterProducer":
+    def captured(self, graphs: GraphedModels) -> "RouterProducer":
         """This producer with its passes captured."""
         return replace(self, graphs=graphs)
 

@@ -4,7 +4,6 @@ It lies alone, and belongs to one drafter.
 The released scorers have no public layout that could be fetched; this one is simlab's.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -108,7 +107,18 @@ class ScorerConfig:
     extends: str
 
     def check(self, tensors: Tensors, place: object) -> None:
-        check_own(dict(scorer_shapes(self.sizes)), tensors, f"head in {place}", place)
+        sizes = self.sizes
+        shapes: dict[str, tuple[int, ...]] = {
+            "token.weight": (sizes.rank, sizes.hidden_size),
+            "state.weight": (sizes.rank, sizes.hidden_size),
+            "depth.weight": (sizes.depth, sizes.depth_size),
+        }
+        shared = sizes.rank + sizes.depth_size + NUM_PLACE
+        for name, num in (("edge", shared + 2 * sizes.rank), ("other", shared + sizes.rank)):
+            shapes |= {f"{name}.0.weight": (num,), f"{name}.0.bias": (num,)}
+            shapes |= {f"{name}.1.weight": (sizes.inner_size, num), f"{name}.1.bias": (sizes.inner_size,)}
+            shapes |= {f"{name}.3.weight": (1, sizes.inner_size), f"{name}.3.bias": (1,)}
+        check_own(shapes, tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
         reach = f"pools of a beam of {self.reach.beam}, extended by {self.reach.extensions} candidates"
@@ -136,21 +146,6 @@ def scorer_to_json(config: ScorerConfig) -> dict[str, object]:
     sizes = {name: getattr(config.sizes, name) for name in _OF_SIZES}
     reach = {name: getattr(config.reach, name) for name in _OF_REACH}
     return {"architectures": [_CLASS], _FIELD: sizes | reach, _EXTENDS: config.extends}
-
-
-def scorer_shapes(sizes: ScorerSizes) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The tensors that a scorer has, each with its shape."""
-    yield "token.weight", (sizes.rank, sizes.hidden_size)
-    yield "state.weight", (sizes.rank, sizes.hidden_size)
-    yield "depth.weight", (sizes.depth, sizes.depth_size)
-    shared = sizes.rank + sizes.depth_size + NUM_PLACE
-    for name, num in (("edge", shared + 2 * sizes.rank), ("other", shared + sizes.rank)):
-        yield f"{name}.0.weight", (num,)
-        yield f"{name}.0.bias", (num,)
-        yield f"{name}.1.weight", (sizes.inner_size, num)
-        yield f"{name}.1.bias", (sizes.inner_size,)
-        yield f"{name}.3.weight", (1, sizes.inner_size)
-        yield f"{name}.3.bias", (1,)
 
 
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> PoolReach:

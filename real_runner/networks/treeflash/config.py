@@ -5,15 +5,14 @@ The released class keeps the drafter below ``model`` and the head below ``ar_app
 trains, names the checkpoint of its drafter by the digest of its files in ``simlab_extends``.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
 from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.fields import check_keys, classes_of, integer, said_once, typed
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_counts
@@ -43,7 +42,9 @@ class HeadConfig:
         check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
     def check(self, tensors: Tensors, place: object) -> None:
-        check_own(dict(head_shapes(self)), tensors, f"head in {place}", place)
+        hidden, inner = self.hidden_size, self.inner_size
+        shapes = {"ug.weight": (2 * inner, 2 * hidden), "ug.bias": (2 * inner,), "d.weight": (hidden, inner)}
+        check_own(shapes | {"norm.weight": (hidden,)}, tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
@@ -89,15 +90,6 @@ def is_head_alone(fields: Fields) -> bool:
     return _is_treeflash(fields) and fields.get(_EXTENDS) is not None
 
 
-def head_shapes(config: HeadConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The tensors that a head has, each with its shape."""
-    hidden, inner = config.hidden_size, config.inner_size
-    yield "ug.weight", (2 * inner, 2 * hidden)
-    yield "ug.bias", (2 * inner,)
-    yield "d.weight", (hidden, inner)
-    yield "norm.weight", (hidden,)
-
-
 def _is_treeflash(fields: Fields) -> bool:
     return _FIELD in fields or _CLASS in classes_of(fields)
 
@@ -120,14 +112,13 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
 
 TREEFLASH = Network(
     what="a TreeFlash head",
-    layout=Layout(
+    layout=replace(
+        ZLAB,
         name="treeflash",
         field=_FIELD,
         recognises=_is_treeflash,
         reads=_drafter_from_json,
         described=_described,
-        tap_offset=ZLAB.tap_offset,
-        counting=ZLAB.counting,
         prefix="model.",
     ),
     reads=head_from_json,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -130,15 +130,20 @@ class Addition(Generic[Columns]):
     write_file: Callable[[Path, Sequence[SequenceRecord], Sequence[Columns]], None]
 
 
+AnyAddition: TypeAlias = Addition[Any]
+
+
 @within_memory(_MORE_MEMORY)
 def add(options: ChannelOptions | DraftOptions) -> Trace:
     """Add a channel or a draft set; finished shards of an interrupted run are kept with ``resume``."""
     with writing_alone(folder_of(opened(options)) / MANIFEST, "--trace"):
-        if isinstance(options, ChannelOptions):
-            _write(load_channel(options), options.resume)
-        else:
-            _write(load_draft(options), options.resume)
+        _write(loaded(options), options.resume)
     return open_trace(options.trace)
+
+
+def loaded(options: ChannelOptions | DraftOptions) -> AnyAddition:
+    """What is to be added, its models loaded and seen to fit the trace."""
+    return load_channel(options) if isinstance(options, ChannelOptions) else load_draft(options)
 
 
 def opened(options: ChannelOptions | DraftOptions) -> Trace:
@@ -370,7 +375,7 @@ def _as_the_trace_names_it(option: str, typed: str | None) -> Iterator[None]:
         raise ModelError(f"{error}; the trace names it so, and {option} says where it is now") from error
 
 
-def _write(addition: Addition[Columns], resume: bool) -> None:
+def _write(addition: AnyAddition, resume: bool) -> None:
     adder = addition.adder(resume)
     shards, missing = addition.trace.manifest.held().shards, adder.missing()
     done = sum(shards) - sum(shards[number] for number in missing)

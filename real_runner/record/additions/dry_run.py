@@ -8,14 +8,11 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest, checkpoin
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.record.additions.add import (
-    Addition,
     ChannelOptions,
-    Columns,
     DraftOptions,
     base_name,
     checked_reach,
-    load_channel,
-    load_draft,
+    loaded,
     opened,
 )
 from simlab.real_runner.record.answers import RecordingProgress
@@ -69,14 +66,9 @@ def _digest(checkpoint: str) -> str | None:
 @within_memory()
 def measure_addition(options: ChannelOptions | DraftOptions) -> str:
     """Size and time of an addition, measured on some texts; nothing is written to the trace."""
-    if isinstance(options, ChannelOptions):
-        return _measured(load_channel(options), options)
-    return _measured(load_draft(options), options)
-
-
-def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOptions) -> str:
-    trace: Trace = addition.trace
-    num_roots: int = _num_roots(trace)
+    addition = loaded(options)
+    trace = addition.trace
+    num_roots = _num_roots(trace)
     indices = spread(range(len(trace.texts)), _TEXTS_MEASURED)
     recorded = list(trace.recorded(addition.reads, indices))
     with RecordingProgress("adding a sample", len(recorded)) as progress:

@@ -20,18 +20,16 @@ from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.networks.run import (
+    Learner,
     NetworkWords,
     Scored,
     Start,
-    as_shipped,
-    held_out_of,
-    joined,
     train_network,
 )
 from simlab.real_runner.train.options import UNIFORM, SelfOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
+from simlab.real_runner.train.trainer import commonest, places_of
 
 
 def train_self(options: SelfOptions) -> Path:
@@ -57,8 +55,8 @@ def train_self(options: SelfOptions) -> Path:
     return train_network(options, start)
 
 
-class AdapterLoss:
-    """The loss of a step: a function of plan and step, and of the adapter's weights; see `Learner`."""
+class AdapterLoss(Learner[GatedAdapter]):
+    """What an adapter learns."""
 
     def __init__(
         self,
@@ -69,40 +67,23 @@ class AdapterLoss:
         consistency: float,
         init: str | None,
     ) -> None:
-        """Hold on to what a step needs.
+        """Prepare the rows of the output head that the loss is taken over.
 
         Args:
-            adapter: that learns.
-            target: that does not.
-            store: the texts that are learnt from.
-            plan: of the run.
+            adapter: that learns; the next three as of `Learner`.
+            target: the same.
+            store: the same.
+            plan: the same.
             consistency: weight of the distance to the states of the text's own rows.
             init: the adapter that it went on from; None: it began anew.
         """
-        self.init = init
-        self.network, self.target, self.store, self.plan, self.consistency = adapter, target, store, plan, consistency
+        super().__init__(adapter, target, store, plan, adapter.config.num_masks + 1)
+        self.init, self.consistency = init, consistency
         kept = commonest(store, target.vocab_size, plan.head_tokens)
         self._place = places_of(kept, target.vocab_size).to(target.device)
         weight = target.head.weight
         assert isinstance(weight, Tensor)
         self._rows = weight.detach()[kept.to(target.device)]
-
-    def __call__(self, step: int) -> Tensor:
-        """The loss of the step's batch, a scalar."""
-        plan = self.plan
-        size = self.network.config.num_masks + 1
-        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
-        return self._loss(*self._scored(self.network, batch, step + 1))
-
-    @torch.no_grad()
-    def held_out(self, store: FeatureStore) -> HeldOut:
-        plan, size = self.plan, self.network.config.num_masks + 1
-        fixed, batches = (
-            as_shipped(self.network),
-            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
-        )
-        scored = joined(self._scored(fixed, batch, 0) for batch in batches)
-        return held_out_of(float(self._loss(*scored)), *scored[:3])
 
     def settings(self) -> dict[str, object]:
         config = self.network.config
@@ -132,24 +113,25 @@ class AdapterLoss:
             asked="the true token behind each mask, over the tokens that the loss is taken over",
         )
 
-    def _loss(self, entropies: Tensor, right: Tensor, known: Tensor, distance: Tensor, inside: Tensor) -> Tensor:
+    def loss(self, scored: Scored) -> Tensor:
+        entropies, right, known, distance, inside = scored
         loss = block_loss(entropies, right, known, self.plan.loss)
         return loss + self.consistency * (distance * inside).sum() / inside.sum().clamp(min=1)
 
-    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch, salt: int) -> Scored:
-        """What the masks behind some roots say; noise is drawn with a salt.
+    def scored(self, network: GatedAdapter, batch: TrainingBatch, step: int | None) -> Scored:
+        """What the masks behind some roots say; noise is drawn anew in every step.
 
         Besides, float32 ``[N, k]``: the mean squared distance to the state of the text's own row; bool ``[N, k]``:
         whether there is such a row.
         """
-        target, k = self.target, adapter.config.num_masks
+        target, k, salt = self.target, network.config.num_masks, 0 if step is None else step + 1
         tokens, roots = batch.tokens.to(target.device), batch.roots.to(target.device).clamp(min=1)
         ahead = roots[..., None] + torch.arange(k, device=roots.device)
         # Nothing behind the last mask's place is looked at.
         length = min(batch.features.shape[1], int(ahead.max()) + 1)
         with torch.no_grad():
             texts = read_texts(target, tokens[:, :length].clamp(min=0))
-        states = mask_states(target, adapter, texts, roots - 1, self._noise(tokens, roots - 1, salt)).flatten(0, 1)
+        states = mask_states(target, network, texts, roots - 1, self._noise(tokens, roots - 1, salt)).flatten(0, 1)
         truth = _at(tokens[..., None], ahead + 1)[..., 0].flatten(0, 1)
         logits = torch.nn.functional.linear(states, self._rows).float()
         own = _at(texts.states, ahead.clamp(max=length - 1)).flatten(0, 1)
@@ -158,7 +140,7 @@ class AdapterLoss:
         return *judged(logits.log_softmax(-1), truth, self._place), distance, inside
 
     def _noise(self, tokens: Tensor, anchors: Tensor, salt: int) -> Tensor | None:
-        """int64 ``[S, G, k]``, drawn anew in every step; None where masks have embeddings of their own."""
+        """int64 ``[S, G, k]``, drawn with a salt; None where masks have embeddings of their own."""
         config = self.network.config
         if config.noise is None:
             return None

@@ -23,19 +23,17 @@ from simlab.real_runner.networks.eagle3.config import Eagle3Config
 from simlab.real_runner.networks.eagle3.head import Eagle3Head, save_eagle3
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.run import (
+    Learner,
     NetworkWords,
     Scored,
     Start,
-    as_shipped,
-    held_out_of,
-    joined,
     train_network,
 )
 from simlab.real_runner.train.options import Eagle3Options
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.state import config_for, copy_weights
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
+from simlab.real_runner.train.trainer import commonest, places_of
 
 _EMBEDDING_SCALE = 0.02
 
@@ -138,20 +136,21 @@ def eagle3_from_target(config: Eagle3Config, target: Target, own: DraftVocabular
     return head
 
 
-class Eagle3Loss:
-    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
+class Eagle3Loss(Learner[Eagle3Head]):
+    """What an EAGLE-3 head learns."""
 
     def __init__(self, head: Eagle3Head, target: Target, store: FeatureStore, plan: TrainingPlan, passes: int) -> None:
         """Hold on to what a step needs.
 
         Args:
-            head: that learns.
-            target: that does not.
-            store: the texts that are learnt from; behind the head's own layers each has the target's last.
-            plan: of the run.
+            head: that learns; the next three as of `Learner`.
+            target: the same.
+            store: behind the head's own layers each has the target's last.
+            plan: the same.
             passes: K.
         """
-        self.network, self.target, self.store, self.plan, self.passes = head, target, store, plan, passes
+        super().__init__(head, target, store, plan, passes + 1)
+        self.passes = passes
         self._rows = _rows(target, head.vocabulary)
         ids = torch.arange(target.vocab_size) if head.vocabulary is None else _ids(head.vocabulary)
         self._place = places_of(ids, target.vocab_size).to(target.device)
@@ -162,17 +161,13 @@ class Eagle3Loss:
         What a pass learns of the outputs before it is worth little while these are poor. So the first half of the steps
         is on the first pass alone, at as many more roots.
         """
-        plan, passes = self.plan, self.passes if step >= self.plan.steps // 2 else 1
+        plan, passes = self.plan, self._passes_of(step)
         num_roots = plan.num_roots * self.passes // passes
         batch = self.store.batch(step, plan.seed, plan.num_sequences, num_roots, passes + 1)
-        return self._loss(*self._scored(self.network, batch, passes))
+        return self.loss(self.scored(self.network, batch, step))
 
-    @torch.no_grad()
-    def held_out(self, store: FeatureStore) -> HeldOut:
-        plan, fixed = self.plan, as_shipped(self.network)
-        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.passes + 1)
-        scored = joined(self._scored(fixed, batch, self.passes) for batch in batches)
-        return held_out_of(float(self._loss(*scored)), *scored)
+    def _passes_of(self, step: int | None) -> int:
+        return self.passes if step is None or step >= self.plan.steps // 2 else 1
 
     def settings(self) -> dict[str, object]:
         return {"passes": self.passes, "taps": list(self.network.config.target_layer_ids)}
@@ -197,17 +192,17 @@ class Eagle3Loss:
             "them",
         )
 
-    def _loss(self, entropies: Tensor, _right: Tensor, counts: Tensor) -> Tensor:
+    def loss(self, scored: Scored) -> Tensor:
         """Mean cross-entropy of each pass; later passes weigh less, as in the release (0.8 for each)."""
-        decay = self.plan.loss.decay
+        (entropies, _, counts), decay = scored, self.plan.loss.decay
         passes = torch.arange(entropies.shape[1], device=entropies.device)
         weights = torch.exp(-passes / decay) if decay > 0 else torch.ones_like(passes, dtype=torch.float32)
         means = (entropies * counts).sum(0) / counts.sum(0).clamp(min=1)
         return (means * weights).sum() / weights.sum()
 
-    def _scored(self, head: Eagle3Head, batch: TrainingBatch, passes: int) -> Scored:
+    def scored(self, network: Eagle3Head, batch: TrainingBatch, step: int | None) -> Scored:
         """What the passes below some roots say; entropies are to the target's probabilities over the head's tokens."""
-        target, device = self.target, self.target.device
+        target, device, passes = self.target, self.target.device, self._passes_of(step)
         # Before a root stands a token, whose state is read.
         tokens, roots = batch.tokens.to(device), batch.roots.clamp(min=1).to(device)
         features = batch.features.to(device, target.dtype)
@@ -220,7 +215,7 @@ class Eagle3Loss:
                 # The state behind the last layer has passed the last norm.
                 at = below.clamp(max=last.shape[1] - 1)[..., None].expand(-1, -1, last.shape[-1])
                 laws = (last.gather(1, at) @ self._rows.T).float().softmax(-1)
-            logits = head.logits(target, unrolled(head, target, states, tokens, roots, passes).flatten(1, 2))
+            logits = network.logits(target, unrolled(network, target, states, tokens, roots, passes).flatten(1, 2))
         log_probs = logits.log_softmax(-1)
         place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
         shape = (len(roots), passes, -1)

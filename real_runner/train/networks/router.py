@@ -273,7 +273,7 @@ def trained(
 
     def loss_at(step: int) -> Tensor:
         which = learnt.drawn(plan.num_sequences, plan.num_roots, draws)
-        return huber(network(learnt.inputs[which]), learnt.tokens[which])
+        return functional.huber_loss(network(learnt.inputs[which]), learnt.tokens[which])
 
     trainer = Trainer(network, loss_at, plan, {})
     curve = [RouterPoint(0, None, _held_out(network, held_out))]
@@ -293,14 +293,9 @@ def trained(
     return network.eval(), curve
 
 
-def huber(said: Tensor, tokens: Tensor) -> Tensor:
-    """The mean loss over roots and routes, a scalar: half the square of what is missed up to a token, then linear."""
-    return functional.huber_loss(said, tokens)
-
-
 @torch.no_grad()
 def _held_out(network: RouterNetwork, held_out: RouterRoots) -> float:
-    return round(float(huber(network(held_out.inputs), held_out.tokens)), 6)
+    return round(float(functional.huber_loss(network(held_out.inputs), held_out.tokens)), 6)
 
 
 def plain_losses(learnt: RouterRoots, held_out: RouterRoots) -> tuple[float, float]:
@@ -311,7 +306,7 @@ def plain_losses(learnt: RouterRoots, held_out: RouterRoots) -> tuple[float, flo
     by_entropy = torch.stack(
         [learnt.tokens[bins == index].mean(dim=0) if (bins == index).any() else means[0] for index in range(_BINS)]
     )
-    losses = huber(means, held_out.tokens), huber(by_entropy[wanted], held_out.tokens)
+    losses = functional.huber_loss(means, held_out.tokens), functional.huber_loss(by_entropy[wanted], held_out.tokens)
     return round(float(losses[0]), 6), round(float(losses[1]), 6)
 
 

@@ -1,10 +1,11 @@
 """A training run of a network that is no drafter: from text to a checkpoint, in a folder that can be taken up again."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +27,10 @@ from simlab.real_runner.train.model_card import (
     thinned,
 )
 from simlab.real_runner.train.options import BesideDrafterOptions, NetworkOptions
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.setup import TRACKED_FILES, check_start, store_of, tracked_settings, training_data
 from simlab.real_runner.train.state import STATE, load_state, save_state
-from simlab.real_runner.train.text import FeatureStore
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import (
     CurvePoint,
     HeldOut,
@@ -113,32 +115,79 @@ def _network_card(run: "_Run") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-class Learner(Protocol):
-    """A network and what it learns."""
+Scored: TypeAlias = tuple[Tensor, ...]
+"""What a network says at N roots, D deep: cross-entropies, float ``[N, D]``, nats; bool ``[N, D]``, whether the most
+probable token is the true one; bool ``[N, D]``, what counts; then whatever its loss takes besides."""
 
-    @property
-    def network(self) -> nn.Module:
-        """The network whose weights learn."""
-        ...
+
+SomeNetwork = TypeVar("SomeNetwork", bound=nn.Module)
+
+
+class Learner(ABC, Generic[SomeNetwork]):
+    """A network and what it learns: a function of plan and step, and of the network's weights."""
+
+    def __init__(
+        self, network: SomeNetwork, target: Target, store: FeatureStore, plan: TrainingPlan, block_size: int
+    ) -> None:
+        """Hold on to what a step needs.
+
+        Args:
+            network: whose weights learn.
+            target: that does not.
+            store: the texts that are learnt from.
+            plan: of the run.
+            block_size: tokens that are looked at from a root on.
+        """
+        self.network, self.target, self.store, self.plan, self.block_size = network, target, store, plan, block_size
 
     def __call__(self, step: int) -> Tensor:
-        """The loss of a step, a scalar: a function of plan and step, and of the network's weights."""
-        ...
+        """The loss of the step's batch, a scalar."""
+        plan = self.plan
+        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, self.block_size)
+        return self.loss(self.scored(self.network, batch, step))
 
+    @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
         """The network on other texts, at the same roots each time, with its weights as they will be shipped."""
-        ...
+        plan, fixed = self.plan, self.shipped()
+        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.block_size)
+        scored = tuple(map(torch.cat, zip(*(self.scored(fixed, batch, None) for batch in batches), strict=True)))
+        entropies, right, counts, *_ = scored
+        counted = counts.sum(0).clamp(min=1)
+        means = (entropies * counts).sum(0) / counted, (right & counts).sum(0) / counted
+        rounded = (tuple(round(value, 4) for value in mean.tolist()) for mean in means)
+        return HeldOut(round(self.held_out_loss(fixed, store, scored), 6), *rounded)
 
+    def shipped(self) -> SomeNetwork:
+        """A copy of the network whose weights are rounded as its checkpoint has them."""
+        return copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
+
+    def held_out_loss(self, fixed: SomeNetwork, store: FeatureStore, scored: Scored) -> float:
+        """The loss on other texts, of which everything is scored."""
+        return float(self.loss(scored))
+
+    @abstractmethod
+    def scored(self, network: SomeNetwork, batch: TrainingBatch, step: int | None) -> Scored:
+        """What a network says at the roots of a batch: that of a step, or None: of texts that are held out."""
+
+    @abstractmethod
+    def loss(self, scored: Scored) -> Tensor:
+        """A scalar, of what was scored."""
+
+    @abstractmethod
     def settings(self) -> dict[str, object]:
         """What must agree, beside the plan, when the run is taken up again."""
-        ...
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the checkpoint as it is now."""
 
+    @abstractmethod
     def described(self) -> NetworkWords:
         """What the card says of it."""
-        ...
+
+
+AnyLearner: TypeAlias = Learner[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +201,11 @@ class Start:
     """
 
     taps: tuple[int, ...]
-    begun: Callable[[FeatureStore], Learner]
+    begun: Callable[[FeatureStore], AnyLearner]
     drafter: tuple[str, str] | None = None
 
 
-Begun = Callable[[str, DFlashDrafter, Target, FeatureStore], Learner]
+Begun = Callable[[str, DFlashDrafter, Target, FeatureStore], AnyLearner]
 """From a drafter's digest, it in the target's dtype, the target, and the texts that are learnt from, to a network."""
 
 
@@ -187,31 +236,6 @@ def train_network(options: NetworkOptions, start: Callable[[Target], Start]) -> 
     with writing_alone(options.out / STATE):
         check_start(options.out, options.texts.files, options.device, options.resume)
         return _Run(options, start).finished()
-
-
-Scored: TypeAlias = tuple[Tensor, ...]
-"""What a network says at N roots, D deep: cross-entropies, float ``[N, D]``, nats; bool ``[N, D]``, whether the most
-probable token is the true one; bool ``[N, D]``, what counts; then whatever its loss takes besides."""
-
-
-SomeNetwork = TypeVar("SomeNetwork", bound=nn.Module)
-
-
-def as_shipped(network: SomeNetwork) -> SomeNetwork:
-    """A copy of a network whose weights are rounded to bfloat16, as its checkpoint has them."""
-    return copy.deepcopy(network).to(torch.bfloat16).float().eval()
-
-
-def joined(parts: Iterable[Scored]) -> Scored:
-    """What was said of some batches, root after root."""
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-
-
-def held_out_of(loss: float, entropies: Tensor, right: Tensor, counts: Tensor) -> HeldOut:
-    """The scores of a network by depth, see `Scored`; the loss is as in training."""
-    counted = counts.sum(0).clamp(min=1)
-    means = (entropies * counts).sum(0) / counted, (right & counts).sum(0) / counted
-    return HeldOut(round(loss, 6), *(tuple(round(value, 4) for value in mean.tolist()) for mean in means))
 
 
 def best_of(curve: Sequence[CurvePoint]) -> int:

@@ -24,16 +24,14 @@ from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, law_loss, read_laws
 from simlab.real_runner.train.networks.run import (
+    Learner,
     NetworkWords,
     Scored,
     beside_drafter,
-    held_out_of,
-    joined,
     train_network,
 )
 from simlab.real_runner.train.options import LAW, ScorerOptions
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch, claim
-from simlab.real_runner.train.trainer import HeldOut
 
 
 def train_scorer(options: ScorerOptions) -> Path:
@@ -52,8 +50,8 @@ def train_scorer(options: ScorerOptions) -> Path:
     return train_network(options, beside_drafter(options, begun))
 
 
-class ScorerLoss:
-    """The loss of a step: a function of plan and step, and of the scorer's weights; see `Learner`."""
+class ScorerLoss(Learner[TapsScorer]):
+    """What a scorer learns."""
 
     def __init__(
         self,
@@ -65,19 +63,19 @@ class ScorerLoss:
         reach: PoolReach,
         digest: str,
     ) -> None:
-        """Hold on to what a step needs.
+        """Have the target asked at pools, where these are the labels.
 
         Args:
             scorer: that learns.
             drafter: that does not, in the target's dtype.
-            target: of both.
-            store: the texts that are learnt from.
+            target: of both; this and the next as of `Learner`.
+            store: the same.
             options: of the run.
             reach: of the pools; no more than the drafter has.
             digest: of the drafter's checkpoint.
         """
-        self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
-        self.options, self.reach, self.digest = options, reach, digest
+        super().__init__(scorer, target, store, options.plan, drafter.config.block_size)
+        self.drafter, self.options, self.reach, self.digest = drafter, options, reach, digest
         self.laws: LawTexts | None = None
         self._held_out_laws: LawTexts | None = None
         if options.labels == LAW:
@@ -93,20 +91,11 @@ class ScorerLoss:
         """The loss of the step's batch, a scalar."""
         if self.laws is not None:
             return self._law_loss(self.network, *self._with_laws(step, self.laws))
-        plan, size = self.options.plan, self.drafter.config.block_size
-        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
-        return self._loss(*self._scored(self.network, batch))
+        return super().__call__(step)
 
-    @torch.no_grad()
-    def held_out(self, store: FeatureStore) -> HeldOut:
-        plan, size = self.options.plan, self.drafter.config.block_size
-        fixed, batches = (
-            copy.deepcopy(self.network).eval(),
-            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
-        )
-        scored = joined(self._scored(fixed, batch) for batch in batches)
-        loss = float(self._loss(*scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
-        return held_out_of(loss, *scored[:3])
+    def shipped(self) -> TapsScorer:
+        """A copy of the scorer: its checkpoint has float32."""
+        return copy.deepcopy(self.network).eval()
 
     def settings(self) -> dict[str, object]:
         return {
@@ -172,8 +161,10 @@ class ScorerLoss:
         claim(folder, "source.json", source, "labels of other texts, roots, pools or models")
         return read_laws(store, drafter, target, reach, folder, self._num_roots, seed)
 
-    def _held_out_law_loss(self, scorer: TapsScorer, store: FeatureStore) -> float:
-        """The mean over texts; they are asked about once."""
+    def held_out_loss(self, fixed: TapsScorer, store: FeatureStore, scored: Scored) -> float:
+        """With labels of the target the mean over texts; they are asked about once."""
+        if self.laws is None:
+            return super().held_out_loss(fixed, store, scored)
         if self._held_out_laws is None:
             self._held_out_laws = self._asked(store, "held-out-laws")
         laws, config, sums = self._held_out_laws, self.drafter.config, 0.0
@@ -181,7 +172,7 @@ class ScorerLoss:
             texts = np.arange(first, min(first + self.options.plan.num_sequences, len(store.usable)))
             roots = laws.roots[torch.from_numpy(texts)]
             batch = store.at([store.usable[text] for text in texts], roots, config.block_size)
-            sums += len(texts) * float(self._law_loss(scorer, batch, laws.at(texts, self.reach, config.depth)))
+            sums += len(texts) * float(self._law_loss(fixed, batch, laws.at(texts, self.reach, config.depth)))
         return sums / len(store.usable)
 
     def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: tuple[BeamNodes, Tensor]) -> Tensor:
@@ -189,16 +180,17 @@ class ScorerLoss:
         nodes, conditional, rest = self._said(scorer, batch, laws[0])
         return law_loss(nodes, conditional, rest, laws[1], self.options.reach_weight)
 
-    def _loss(self, entropies: Tensor, _right: Tensor, asked: Tensor, missed: Tensor, known: Tensor) -> Tensor:
+    def loss(self, scored: Scored) -> Tensor:
+        entropies, _, asked, missed, known = scored
         below = (entropies * asked).sum() / asked.sum().clamp(min=1)
         paths = (missed * known).sum() / known.sum().clamp(min=1)
         return (below + self.options.reach_weight * paths).float()
 
-    def _scored(self, scorer: TapsScorer, batch: TrainingBatch) -> Scored:
+    def scored(self, network: TapsScorer, batch: TrainingBatch, step: int | None) -> Scored:
         tokens, roots = batch.tokens.to(self.target.device), batch.roots.to(self.target.device)
         depths = torch.arange(self.drafter.config.depth, device=tokens.device)
         truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
-        return _along(*self._said(scorer, batch), truth)
+        return _along(*self._said(network, batch), truth)
 
     def _said(
         self, scorer: TapsScorer, batch: TrainingBatch, nodes: BeamNodes | None = None

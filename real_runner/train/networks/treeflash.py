@@ -4,9 +4,9 @@ The drafter and the target's head stay as they are. All depths of a block are le
 text's own, so no depth waits for another.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,18 +25,17 @@ from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.networks.run import (
+    Learner,
     NetworkWords,
+    Scored,
     Start,
-    as_shipped,
     beside_drafter,
-    held_out_of,
-    joined,
     train_network,
 )
 from simlab.real_runner.train.options import HeadOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
+from simlab.real_runner.train.trainer import commonest, places_of
 
 
 def train_head(options: HeadOptions) -> Path:
@@ -72,11 +71,8 @@ def train_head(options: HeadOptions) -> Path:
 SomeHead = TypeVar("SomeHead", bound=nn.Module)
 
 
-class FirstOrderLoss(Generic[SomeHead], ABC):
-    """The loss of a step: a function of plan and step, and of the network's weights; see `Learner`.
-
-    A subclass says what its network makes of a token above, and what its card tells.
-    """
+class FirstOrderLoss(Learner[SomeHead]):
+    """What a network learns of a token given the one above; a subclass says what its network makes of that one."""
 
     def __init__(
         self,
@@ -92,13 +88,13 @@ class FirstOrderLoss(Generic[SomeHead], ABC):
         Args:
             head: that learns.
             drafter: that does not, in the target's dtype; or the masks of a target that drafts for itself.
-            target: of both.
-            store: the texts that are learnt from.
-            plan: of the run.
+            target: of both; this and the next two as of `Learner`.
+            store: the same.
+            plan: the same.
             digest: of the drafter's checkpoint.
         """
-        self.digest = digest
-        self.network, self.drafter, self.target, self.store, self.plan = head, drafter, target, store, plan
+        super().__init__(head, target, store, plan, drafter.config.block_size)
+        self.digest, self.drafter = digest, drafter
         kept, own, output = commonest(store, target.vocab_size, plan.head_tokens), drafter.vocabulary, target.head
         rows = kept
         if own is not None and drafter.lm_head is not None:
@@ -113,36 +109,19 @@ class FirstOrderLoss(Generic[SomeHead], ABC):
 
     def __call__(self, step: int) -> Tensor:
         """The loss of the step's batch, a scalar."""
-        plan, size = self.plan, self.drafter.config.block_size
         # What dropout leaves out is a function of the step too, so that a resumed run is the same run.
-        torch.manual_seed(int(np.random.default_rng([plan.seed, step, 4]).integers(2**63)))
-        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
-        return block_loss(*self._scored(self.network, batch), plan.loss)
+        torch.manual_seed(int(np.random.default_rng([self.plan.seed, step, 4]).integers(2**63)))
+        return super().__call__(step)
 
-    @torch.no_grad()
-    def held_out(self, store: FeatureStore) -> HeldOut:
-        plan, size = self.plan, self.drafter.config.block_size
-        fixed, batches = (
-            as_shipped(self.network),
-            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
-        )
-        entropies, right, known = joined(self._scored(fixed, batch) for batch in batches)
-        return held_out_of(float(block_loss(entropies, right, known, plan.loss)), entropies, right, known)
-
-    @abstractmethod
-    def settings(self) -> dict[str, object]: ...
-
-    @abstractmethod
-    def save(self, folder: Path) -> None: ...
-
-    @abstractmethod
-    def described(self) -> NetworkWords: ...
+    def loss(self, scored: Scored) -> Tensor:
+        entropies, right, known = scored
+        return block_loss(entropies, right, known, self.plan.loss)
 
     @abstractmethod
     def _log_probs(self, head: SomeHead, states: BlockStates, above: Tensor, depths: Tensor) -> Tensor:
         """float32 ``[N, D, V']``, of the tokens that the loss is taken over; ``above`` is int64 ``[N, D]``."""
 
-    def _scored(self, head: SomeHead, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
+    def scored(self, network: SomeHead, batch: TrainingBatch, step: int | None) -> Scored:
         drafter, target, device = self.drafter, self.target, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
         # Masks stand behind the token before a root.
@@ -160,7 +139,7 @@ class FirstOrderLoss(Generic[SomeHead], ABC):
                 context = drafter.context(batch.features.to(device, target.dtype))
                 states = block_states(drafter, target, tokens.gather(1, roots).flatten(), roots.flatten(), context)
         with torch.autocast(device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
-            log_probs = self._log_probs(head, states, above.clamp(min=0), depths)
+            log_probs = self._log_probs(network, states, above.clamp(min=0), depths)
         return judged(log_probs, truth, self._place)
 
     def _of_output_head(self, states: Tensor) -> Tensor:

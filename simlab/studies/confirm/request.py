@@ -130,6 +130,7 @@ speeds and speedups are those of this mode, and nothing is predicted.
     )
 
     def __post_init__(self) -> None:
-        self.check_prompts(self.prompts)
+        idle = "{} can change nothing about a trace; leave it out, or record anew with --prompts FILE"
+        self.check_answers(idle if self.prompts is None else "")
         if self.prompts is not None and self.trace is not None:
             raise ValueError("a confirmation runs the prompts of a trace or those of a file, not both; leave one out")

@@ -16,7 +16,7 @@ from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import own_sequence
-from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.drafters.dense import TextContext
 from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.networks.redraft.redrafts import RedraftProducer, RedraftText
 

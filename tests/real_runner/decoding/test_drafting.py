@@ -32,7 +32,7 @@ from simlab.real_runner.confirm.record_comparison import RecordComparison, compa
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
-from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
@@ -150,7 +150,7 @@ class Spoilt:
     def within(self, need: ChannelNeed) -> "Spoilt":
         return replace(self, whole=self.whole.within(need))
 
-    def captured(self, graphs: Captured) -> "Spoilt":
+    def captured(self, graphs: GraphedModels) -> "Spoilt":
         return replace(self, whole=self.whole.captured(graphs))
 
     def at_root(self, drafted: Drafted) -> Channel:
@@ -206,7 +206,7 @@ class FirstTwo:
     def within(self, need: ChannelNeed) -> "FirstTwo":
         return self
 
-    def captured(self, graphs: Captured) -> "FirstTwo":
+    def captured(self, graphs: GraphedModels) -> "FirstTwo":
         return self
 
     def at_root(self, drafted: Drafted) -> Channel:

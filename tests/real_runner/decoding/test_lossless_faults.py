@@ -246,7 +246,7 @@ def one_further(
     [
         ("simlab.real_runner.decoding.eager_passes.EagerPasses", "keep", rejected_rows_read),
         ("simlab.real_runner.decoding.eager_passes", "features_of", wrong_taps),
-        ("simlab.real_runner.drafters.text_context", "states_of_blocks", one_further),
+        ("simlab.real_runner.drafters.dense", "states_of_blocks", one_further),
     ],
     ids=["rejected rows read", "states of the token before", "root one further"],
 )

@@ -15,6 +15,7 @@ from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import first_unequal
+from simlab.real_runner.drafters.dense import TextContext
 from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.router.network import RouterProducer
@@ -22,15 +23,15 @@ from simlab.real_runner.networks.router.network import RouterProducer
 
 def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle drafter that loses what it should catch up on drafts otherwise than the record."""
-    router, models, whole = routers_of(1)["ddtree, eagle3"], routed_models(1), LiveDrafter.read
+    router, models, whole = routers_of(1)["ddtree, eagle3"], routed_models(1), TextContext.read
 
-    def forgetting(self: LiveDrafter, features: torch.Tensor) -> None:
-        waiting = self._text._waiting
+    def forgetting(self: TextContext, features: torch.Tensor) -> None:
+        waiting = self._waiting
         if waiting:
             waiting[-1] = torch.zeros_like(waiting[-1])
         whole(self, features)
 
-    monkeypatch.setattr(LiveDrafter, "read", forgetting)
+    monkeypatch.setattr(TextContext, "read", forgetting)
     decoded = long_text(models, router)
     monkeypatch.undo()
     routes = [ran.round.route for ran in decoded.rounds]

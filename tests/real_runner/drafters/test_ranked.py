@@ -23,7 +23,6 @@ from simlab.real_runner.drafters.places import (
 from simlab.real_runner.drafters.ranked import (
     CandidatesRead,
     LawBuffers,
-    Laws,
     columns_of,
     first_marginals,
     first_on_device,
@@ -103,25 +102,25 @@ def test_a_text_of_one_token_has_no_rows_on_any_device() -> None:
 @given(logits(), st.integers(1, 50))
 def test_a_live_round_sees_what_the_record_keeps(rows: np.ndarray, width: int) -> None:
     """Candidates and entropies, on a CPU and as another device finds them; entropies only if they are read."""
-    laws, logits_of_one = LawBuffers().laws(torch.from_numpy(rows)), torch.from_numpy(rows[0])
-    first = ranked(laws, np.zeros(rows.shape[:2], np.int32), width)
+    (laws, probs, entropy), logits_of_one = LawBuffers().laws(torch.from_numpy(rows)), torch.from_numpy(rows[0])
+    ids, log_probs, *_ = ranked(laws.numpy(), probs.numpy(), np.zeros(rows.shape[:2], np.int32), width)
     read = CandidatesRead(width, entropies=True)
     for found in (
         first_marginals(logits_of_one, read),
         marginals_at(*on_host(*first_on_device(logits_of_one, read))),
     ):
-        np.testing.assert_array_equal(found.ids, first.ids[0].ravel())
-        np.testing.assert_array_equal(found.log_probs, first.log_probs[0].ravel())
+        np.testing.assert_array_equal(found.ids, ids[0].ravel())
+        np.testing.assert_array_equal(found.log_probs, log_probs[0].ravel())
         assert found.entropies is not None
-        np.testing.assert_allclose(found.entropies, laws.entropy[0].numpy(), atol=1e-6)
+        np.testing.assert_allclose(found.entropies, entropy[0].numpy(), atol=1e-6)
     assert first_marginals(logits_of_one, CandidatesRead(width)).entropies is None
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.1])
 def test_what_is_no_law_is_refused(value: float) -> None:
-    log_probs = torch.full((1, 1, 3), value)
+    log_probs = np.full((1, 1, 3), value, np.float32)
     with pytest.raises(ValueError, match="at most 0"):
-        ranked(Laws(log_probs, log_probs, log_probs[..., 0]), np.zeros((1, 1), np.int32), 2)
+        ranked(log_probs, log_probs, np.zeros((1, 1), np.int32), 2)
 
 
 def test_logits_that_are_not_numbers_are_said_to_be() -> None:

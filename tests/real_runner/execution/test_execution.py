@@ -1,8 +1,10 @@
 """``--execution``: compiled models write the texts of eager ones and compile nothing between rounds; prices say how."""
 
+import gc
 import json
 import logging
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from simlab.real_runner.execution.executions import (
     EAGER,
 )
 from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.rounds import RoundTimer, setting_of
 from simlab.real_runner.targets.loading import load_target
@@ -264,3 +267,17 @@ def test_a_confirmation_says_how_it_ran(made: Made, tmp_path: Path, monkeypatch:
     assert "was begun with --execution compiled; this run has none" in refusal_of(
         *run, "--resume", "--execution", "eager"
     )
+
+
+def test_a_cache_is_free_as_soon_as_nobody_holds_it(pair: tuple[str, str]) -> None:
+    """Each text has one, and a GPU has no memory for those that wait to be collected."""
+    target = load_target(pair[0], torch.float32)
+    cache = BufferCache(target)
+    target.states(torch.zeros(1, 2, dtype=torch.int64), cache)
+    rows = weakref.ref(cache.rows)
+    gc.disable()
+    try:
+        del cache
+        assert rows() is None
+    finally:
+        gc.enable()

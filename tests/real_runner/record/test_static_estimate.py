@@ -121,9 +121,9 @@ def test_keys_and_values_are_those_that_decoding_held(
     models, held = load_models(options.target_name, options.draft_name, "float32", "cpu"), [0]
     grow = KeyValueRows._grow
 
-    def watched(self: KeyValueRows, filled: int, wanted: int, like: torch.Tensor) -> None:
+    def watched(self: KeyValueRows, wanted: int, like: torch.Tensor) -> None:
         before = 0 if self.tensor is None else self.tensor.numel()
-        grow(self, filled, wanted, like)
+        grow(self, wanted, like)
         assert self.tensor is not None
         held[0] = max(held[0], 4 * (before + self.tensor.numel()))
 

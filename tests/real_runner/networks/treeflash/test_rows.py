@@ -20,7 +20,7 @@ from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_l
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.candidates import base_of, first_on_device, first_on_host
+from simlab.real_runner.networks.candidates import base_of, first_of, first_on_host
 from simlab.real_runner.networks.first_order import candidates_by_numpy, candidates_on_device
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
@@ -149,7 +149,7 @@ def test_tokens_are_ranked_alike_on_any_device(seed: int, width: int, top_k: int
     logits = values[chance.integers(0, len(values), (2, 5, width))]
     logits[..., 0], kept = 0.0, min(top_k, width)
     log_probs = torch.from_numpy(logits).flatten(0, 1).log_softmax(-1)
-    ids, said = first_on_device([log_probs[:4], log_probs[4:]], kept)
+    ids, said = first_on_host(first_of(log_probs, kept))
     expected, _ = first_candidates(log_probs, kept)
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_array_equal(said, np.take_along_axis(log_probs.numpy(), expected.astype(np.int64), -1))
