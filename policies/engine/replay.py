@@ -317,7 +317,7 @@ class Replay:
         # Where a text is longer than was measured the rounds tell whether one of them is.
         fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
         slow = [some for some in group.fixed if some not in fixed]
-        if isinstance(order, BestFirst) and not (order.edge.counts_text or group.others or slow):
+        if isinstance(order, BestFirst) and not (order.is_beam or order.edge.counts_text or group.others or slow):
             edges, known, layer = order.edge_scores(roots), no_known_roots(roots), None
         else:
             layer = order.layer(texts, group.most, group.scored)

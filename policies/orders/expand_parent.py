@@ -17,8 +17,7 @@ from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_chi
 from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.take_lattice import expand_into, expand_lattice, tree_buffers_for
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -66,7 +65,7 @@ class ExpandParent:
             draft.root_token,
             most,
         )
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

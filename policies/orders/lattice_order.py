@@ -37,9 +37,9 @@ from simlab.policies.kernels.take_lattice import (
     tree_buffers_for,
     walk_buffers_for,
 )
-from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
+from simlab.policies.kernels.true_places import LISTS
 from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Asked, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -140,7 +140,7 @@ class LatticeOrder:
             correction = with_text_counts(correction, committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         tree, scores = _taken(*self.source.at_root(draft), width, correction, before, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
