@@ -11,10 +11,11 @@ from simlab.channels import BRANCHES, FEATURES, POOL, BranchRows, FeatureRows, M
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.channels.checks import (
+    CHANNEL_WORDS,
+    branch_fault,
     branches_of,
-    check_branch_rows,
-    check_pool_rows,
-    check_transition_rows,
+    pool_fault,
+    transition_fault,
     transition_shape,
 )
 from simlab.traces.channels.columns import (
@@ -25,6 +26,7 @@ from simlab.traces.channels.columns import (
     TransitionColumns,
     columns_part,
 )
+from simlab.traces.format.checks import Fault, firsts_of, refuse
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.frames import SequenceRecord, column_of, floats_of, ints_of, key_columns, lists_of, spans
 from simlab.traces.format.manifest import Manifest
@@ -228,7 +230,7 @@ def _read(
         _check_lists(rows, dict.fromkeys(("tokens", "parents", "log_probs", "expanded"), sizes), where)
         with damage_named(place, name):
             flat = flat_pools(rows)
-        check_pool_rows(flat, texts, info, manifest.vocab_size, where)
+        _refuse(pool_fault(flat, info, manifest.vocab_size), texts, where)
         with damage_named(place, name):
             return rows, PoolRows(*flat)
     if info.kind == FEATURES:
@@ -249,7 +251,7 @@ def _read(
         if (found != num_rows).any():
             raise ValueError(f"num_previous must be {num_rows.tolist()} in each row")
         ids, log_probs = ids.reshape(-1, width), log_probs.reshape(-1, width)
-    check_transition_rows(previous, ids, log_probs, base, texts, shape, where)
+    _refuse(transition_fault(previous, ids, log_probs, base, shape), texts, where)
     with damage_named(place, name):
         return rows, TransitionRows(found, previous, ids, log_probs)
 
@@ -275,9 +277,13 @@ def _read_branches(
         lengths, ids, log_probs = lengths.reshape(-1, count), ids.reshape(-1, width), log_probs.reshape(-1, width)
         if (lengths != np.array(behind)).any():
             raise ValueError(f"lengths must be {behind[0]} to {behind[-1]} in each row")
-    check_branch_rows(ids, log_probs, num, texts, manifest.vocab_size, where)
+    _refuse(branch_fault(ids, log_probs, num, manifest.vocab_size), texts, where)
     with damage_named(place, name):
         return rows, BranchRows(lengths, depth, ids, log_probs)
+
+
+def _refuse(fault: Fault, texts: Sequence[SequenceRecord], where: str) -> None:
+    refuse(fault, firsts_of(texts), texts, where, CHANNEL_WORDS)
 
 
 def _check_lists(rows: pl.DataFrame, expected: Mapping[str, Longs], where: str) -> None:

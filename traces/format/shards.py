@@ -14,7 +14,7 @@ from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
-from simlab.traces.format.checks import check_draft_rows, check_token_rows
+from simlab.traces.format.checks import draft_fault, firsts_of, refuse, token_fault
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
@@ -74,7 +74,9 @@ def read_token_rows(
     rows = read_rows(place, manifest, name, tokens_schema(manifest.vocab_size), texts, lengths)
     with damage_named(place, name):
         parts = list(token_rows_of(rows, lengths))
-    check_token_rows(parts, texts, manifest.vocab_size, f"{name} in {place}")
+    for record, part in zip(texts, parts, strict=True):
+        fault = token_fault(part, record.text, manifest.vocab_size)
+        refuse(fault, np.array([0, len(record.text)]), [record], f"{name} in {place}")
     return iter(parts)
 
 
@@ -179,7 +181,8 @@ def _read_draft(
     rows = read_rows(place, manifest, name, schema, texts, lengths)
     with damage_named(place, name):
         kept, valid = draft_rows_of(rows)
-    check_draft_rows(kept, valid, texts, manifest.draft_sets[draft], f"{name} in {place}")
+    fault = draft_fault(kept, valid, texts, manifest.draft_sets[draft])
+    refuse(fault, firsts_of(texts), texts, f"{name} in {place}")
     return rows, kept, valid
 
 

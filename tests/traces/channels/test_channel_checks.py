@@ -1,13 +1,14 @@
-"""What every read of a channel refuses is what the whole check refuses, of the invariants that a read is held to."""
+"""What every read and the writer refuse of a channel is what plain Python refuses, number by number."""
 
-import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_oracle import candidates_are_broken, pool_is_broken
 
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows, TransitionRows
 from simlab.errors import TraceError
@@ -15,12 +16,14 @@ from simlab.recorded import DraftRows, RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.channels import checks
 from simlab.traces.channels.checks import (
-    check_branch_rows,
-    check_pool_rows,
-    check_transition_rows,
+    CHANNEL_WORDS,
+    branch_fault,
+    pool_fault,
+    transition_fault,
     transition_shape,
 )
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
+from simlab.traces.format.checks import WHOLE, firsts_of, refuse
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
@@ -34,8 +37,6 @@ OF_ROWS = ChannelInfo(
     TRANSITIONS, PRODUCER, DRAFT, "id", {"depth": DEPTH, "previous": 4, "top_k": 6, "order": BASE_RANK}, "float32"
 )
 OF_NODES = ChannelInfo(POOL, PRODUCER, None, None, {"depth": 4, "top_k": 3, "beam": 2}, "float32")
-LEFT_OUT = re.compile(r"mass|target_log_probs")
-"""Invariants that only `simlab inspect` and the writer look at."""
 
 
 def transitions_of(text: RecordedSequence, tied: bool) -> TransitionColumns:
@@ -74,29 +75,28 @@ def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
 
 def refused_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, with_base: bool) -> bool:
     whole = {name: np.concatenate([array[name] for array in arrays]) for name in ("previous", "ids", "log_probs")}
-    shape = transition_shape(OF_ROWS, manifest)
-    try:
-        check_transition_rows(**whole, base=BASE if with_base else None, texts=RECORDS, shape=shape, where="here")
-    except TraceError:
-        return True
-    return False
+    base, shape = BASE if with_base else None, transition_shape(OF_ROWS, manifest)
+    return transition_fault(**whole, base=base, shape=shape)[0] != WHOLE
 
 
-def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, tied: bool) -> list[str]:
-    found: list[str] = []
+def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, tied: bool) -> bool:
+    """Whether plain Python finds a fault; the writer finds one in the same texts."""
+    broken = False
     for text, array, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
+        own = not np.array_equal(array["previous"], whole.rows.previous) or any(
+            candidates_are_broken(ids.tolist(), log_probs, manifest.draft_sets[DRAFT].vocab_size)
+            for ids, log_probs in zip(array["ids"], array["log_probs"], strict=True)
+        )
+        broken |= own
         try:
             rows = TransitionRows(whole.rows.num_rows, array["previous"], array["ids"], array["log_probs"])
-        except ValueError as error:
-            found.append(str(error))
+        except ValueError:
+            assert own
             continue
         columns = TransitionColumns(rows, whole.outside_log_mass)
-        problems = list(checks._problems(text, columns, OF_ROWS, manifest))
-        assert checks.find_channel_problem(text, columns, OF_ROWS, manifest) == (
-            f"sequence {text.index}: {problems[0]}" if problems else None
-        )
-        found += problems
-    return found
+        said = str(checks.find_channel_problem(text, columns, OF_ROWS, manifest))
+        assert ("position" in said) == own
+    return broken
 
 
 FAULTS_OF_ROWS = st.one_of(
@@ -133,10 +133,7 @@ def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
             arrays[number][name] = changed(arrays[number][name], index, value)
     base = MANIFEST.draft_sets[DRAFT]
     manifest = replace(MANIFEST, draft_sets={DRAFT: replace(base, vocab_size=VOCAB - 3 if small else VOCAB)})
-    problems = [
-        transition for transition in broken_transitions(arrays, manifest, tied) if not LEFT_OUT.search(transition)
-    ]
-    assert refused_transitions(arrays, manifest, with_base=True) == bool(problems)
+    assert refused_transitions(arrays, manifest, with_base=True) == broken_transitions(arrays, manifest, tied)
     if not refused_transitions(arrays, manifest, with_base=True) and not small:
         assert not refused_transitions(arrays, manifest, with_base=False)
 
@@ -162,20 +159,17 @@ def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
     for number, (name, index, value) in faults:
         if arrays[number][name].size:
             arrays[number][name] = changed(arrays[number][name], index, value)
-    found: list[str] = []
-    for text, array in zip(TEXTS, arrays, strict=True):
+    limits = info.setting("depth"), info.setting("top_k"), VOCAB
+    broken = [pool_is_broken(SimpleNamespace(**array), *limits) for array in arrays]  # type: ignore[arg-type]
+    for text, array, own in zip(TEXTS, arrays, broken, strict=True):
         try:
             columns = PoolColumns.unlabelled(PoolRows(**array))
-            found += checks._problems(text, columns, info, MANIFEST)
-        except ValueError as error:
-            found.append(str(error))
+        except ValueError:
+            assert own
+            continue
+        assert ("position" in str(checks.find_channel_problem(text, columns, info, MANIFEST))) == own
     flat = tuple(np.concatenate([array[name] for array in arrays]) for name in names)
-    is_refused = False
-    try:
-        check_pool_rows(flat, RECORDS, info, VOCAB, "here")  # type: ignore[arg-type]
-    except TraceError:
-        is_refused = True
-    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+    assert (pool_fault(flat, info, VOCAB)[0] != WHOLE) == any(broken)  # type: ignore[arg-type]
 
 
 @settings(max_examples=examples(300))
@@ -191,20 +185,19 @@ def test_a_read_of_branches_refuses_what_the_whole_check_refuses(
     for number, (name, index, value) in faults:
         if arrays[number][name].size:
             arrays[number][name] = changed(arrays[number][name], index, value)
-    found: list[str] = []
-    for text, array, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
+    broken = [
+        any(candidates_are_broken(ids.tolist(), row, VOCAB) for ids, row in zip(*array.values(), strict=True))
+        for array in arrays
+    ]
+    for text, array, whole, own in zip(TEXTS, arrays, BRANCHED[tied], broken, strict=True):
         try:
             columns = BranchColumns(replace(whole.rows, **array), whole.outside_log_mass)
-            found += checks._problems(text, columns, OF_BRANCHES, MANIFEST)
-        except ValueError as error:
-            found.append(str(error))
+        except ValueError:
+            assert own
+            continue
+        assert ("position" in str(checks.find_channel_problem(text, columns, OF_BRANCHES, MANIFEST))) == own
     ids, log_probs = (np.concatenate([array[name] for array in arrays]) for name in names)
-    is_refused = False
-    try:
-        check_branch_rows(ids, log_probs, DEPTH * (DEPTH + 1) // 2, RECORDS, VOCAB, "here")
-    except TraceError:
-        is_refused = True
-    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+    assert (branch_fault(ids, log_probs, DEPTH * (DEPTH + 1) // 2, VOCAB)[0] != WHOLE) == any(broken)
 
 
 def test_what_only_the_whole_check_refuses_of_branches() -> None:
@@ -225,10 +218,9 @@ def test_the_sentence_says_where() -> None:
     ]
     arrays[2]["ids"] = changed(arrays[2]["ids"], 3 * 9 * 6 + 1, VOCAB)
     whole = {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
+    fault = transition_fault(**whole, base=BASE, shape=transition_shape(OF_ROWS, MANIFEST))
     with pytest.raises(TraceError, match="here: sequence 2, position 3: an id lies outside the vocabulary"):
-        check_transition_rows(
-            **whole, base=BASE, texts=RECORDS, shape=transition_shape(OF_ROWS, MANIFEST), where="here"
-        )
+        refuse(fault, firsts_of(RECORDS), RECORDS, "here", CHANNEL_WORDS)
 
 
 def problem(columns: ChannelColumns, info: ChannelInfo) -> str:
