@@ -28,16 +28,15 @@ from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
     TreeBuffers,
     WalkBuffers,
+    built_tree,
     expand_into,
     insert_true_by_count,
     insert_true_by_token,
-    scores_of,
     take_corrected_into,
     take_into,
     tree_buffers_for,
     walk_buffers_for,
 )
-from simlab.policies.kernels.true_places import LISTS
 from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Asked, Needs
@@ -172,7 +171,7 @@ def _taken(
     weights = np.empty(lattice.starts.size, np.float64)
     num_lists = fill_lattice(lattice, transitions, pools, branches, 0)
     num = _grow(lattice, num_lists, width, correction, weights, before_root, root_token, buffers)
-    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+    return built_tree(buffers, num)
 
 
 @kernel

@@ -9,6 +9,7 @@ import pytest
 import scoring_oracles as oracle
 from calibration_oracle import class_by_hand, mapped_by_hand
 from channel_texts import with_channels
+from counted_texts import counts_of
 from depth import some
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, Marginal, NGramCorrected
-from simlab.policies.edges.ngram import counts_from_rows, counts_of
+from simlab.policies.edges.ngram import counts_from_rows
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.fits.calibration import add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.fits.edge_sums import (

@@ -14,30 +14,40 @@ from simlab.arrays import Doubles, Ints
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children
+from simlab.policies.edges.lattice import Lattice
 from simlab.policies.kernels.gather import gather_paths
 from simlab.policies.kernels.take_lattice import (
-    expand_lattice,
+    EVERY_NODE,
+    built_tree,
+    expand_into,
     insert_true_by_count,
     insert_true_by_token,
-    take_lattice,
+    take_into,
+    tree_buffers_for,
     true_reach,
     walk_buffers_for,
 )
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS, grown_limit
-from simlab.policies.orders.node_order import NEVER, OrderedNodes
+from simlab.policies.kernels.true_places import grown_limit
+from simlab.policies.orders.node_order import NEVER, ordered_nodes
 
 seeds = st.integers(0, 1 << 30)
 
 
-def nodes_of(tree: Ints, scores: Doubles) -> OrderedNodes:
-    return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+def take_lattice(lattice: Lattice, most: int, width: int = EVERY_NODE) -> tuple[Ints, Doubles]:
+    buffers = tree_buffers_for(most)
+    return built_tree(buffers, take_into(lattice, 5, width, buffers))
+
+
+def expand_lattice(lattice: Lattice, most: int, width: int) -> tuple[Ints, Doubles]:
+    buffers = tree_buffers_for(most)
+    return built_tree(buffers, expand_into(lattice, 5, width, buffers))
 
 
 @settings(max_examples=examples(500, quick=40))
 @given(seeds, st.integers(0, 60))
 def test_it_is_the_plain_heap(seed: int, most: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
-    nodes = nodes_of(*take_lattice(lattice, 5, most))
+    nodes = ordered_nodes(*take_lattice(lattice, most))
     assert as_nodes(nodes) == lattice_oracle.best_first(below_lattice(lattice), most)
     assert (nodes.tokens[0], nodes.parents[0], nodes.scores[0]) == (5, -1, 0.0)
 
@@ -46,7 +56,7 @@ def test_it_is_the_plain_heap(seed: int, most: int) -> None:
 @given(seeds, st.integers(0, 60), st.integers(1, 6))
 def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
-    found = as_nodes(nodes_of(*take_lattice(lattice, 5, most, width)))
+    found = as_nodes(ordered_nodes(*take_lattice(lattice, most, width)))
     assert found == lattice_oracle.beam(below_lattice(lattice), most, width)
 
 
@@ -54,7 +64,7 @@ def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, wid
 @given(seeds, st.integers(0, 60), st.integers(1, 6))
 def test_whole_families_are_the_published_loop(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
-    found = as_nodes(nodes_of(*expand_lattice(lattice, 5, most, width)))
+    found = as_nodes(ordered_nodes(*expand_lattice(lattice, most, width)))
     assert found == lattice_oracle.expand_parent(below_lattice(lattice), width, most)
 
 
@@ -62,8 +72,8 @@ def test_whole_families_are_the_published_loop(seed: int, most: int, width: int)
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, other: int) -> None:
     lattice, (small, large) = random_lattice(np.random.default_rng(seed)), sorted((one, other))
     for few, many in (
-        (take_lattice(lattice, 5, small), take_lattice(lattice, 5, large)),
-        (expand_lattice(lattice, 5, small, 3), expand_lattice(lattice, 5, large, 3)),
+        (take_lattice(lattice, small), take_lattice(lattice, large)),
+        (expand_lattice(lattice, small, 3), expand_lattice(lattice, large, 3)),
     ):
         np.testing.assert_array_equal(few[0], many[0][:, : few[0].shape[1]])
         np.testing.assert_array_equal(few[1], many[1][: few[1].size])
@@ -81,7 +91,7 @@ def test_the_true_path_by_its_tokens(seed: int, most: int, text: list[int]) -> N
         offered = below(tuple(path))
         path.append(offered[int(generator.integers(len(offered)))][0])
     true = np.array([*path, *text], np.int32)
-    tree, _ = take_lattice(lattice, 5, most)
+    tree, _ = take_lattice(lattice, most)
     places = np.full(5, NEVER, np.uint16)
     insert_true_by_token(tree, tree.shape[1] - 1, true, places)
     expected = lattice_oracle.true_places(lattice_oracle.best_first(below, most), true.tolist())[:5]

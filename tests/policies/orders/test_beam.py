@@ -6,6 +6,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from counted_texts import counts_of
 from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
-from simlab.policies.edges.ngram import counts_of
 from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
