@@ -46,7 +46,7 @@ from simlab.traces.format.frames import (
 )
 from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
-from simlab.traces.format.shards import read_draft_columns, read_draft_rows
+from simlab.traces.format.shards import Shard, read_draft_columns, read_draft_rows
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import write_beside_making
 
@@ -129,6 +129,7 @@ class ShardAdder(ABC, Generic[Columns]):
             found: what the manifest says already; None: nothing.
         """
         self._trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
+        self._manifest = trace.manifest
         self._folder = folder_of(trace)
         self._note = self._folder / UNFINISHED / f"{stem}.json"
         self._is_complete = False
@@ -192,6 +193,10 @@ class ShardAdder(ABC, Generic[Columns]):
     def _all_shards(self) -> range:
         return range(len(self._trace.manifest.held().shards))
 
+    def _unfinished(self, shard: int) -> Shard:
+        """A shard whose added files are read as they are: without contents nothing is known of them."""
+        return Shard(self._trace.place, replace(self._manifest, contents=None), shard, self._texts(shard))
+
     def _texts(self, shard: int) -> tuple[SequenceRecord, ...]:
         first, last = list(spans(self._trace.manifest.held().shards))[shard]
         return self._trace.texts[first:last]
@@ -233,11 +238,11 @@ class ChannelAdder(ShardAdder[ChannelColumns]):
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
         """The texts of a shard, with the rows of the draft set that the channel extends."""
-        trace, texts = self._trace, self._texts(shard)
+        texts = self._texts(shard)
         if self._info.extends is None:
             return [record.recorded() for record in texts]
-        rows = read_draft_rows(trace.place, trace.manifest, self._info.extends, shard, texts)
-        parts = parts_of(rows, [len(record.text) - 1 for record in texts])
+        there = Shard(self._trace.place, self._trace.manifest, shard, texts)
+        parts = parts_of(read_draft_rows(there, self._info.extends), there.num_roots)
         return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
 
     def _frame(self, shard: int, parts: Sequence[ChannelColumns]) -> pl.DataFrame:
@@ -250,16 +255,14 @@ class ChannelAdder(ShardAdder[ChannelColumns]):
     def _finished(self) -> Manifest:
         digests: list[str] = []
         exact = MOST_EXACT
-        # Without contents nothing is known of the files, and they are read as they are.
-        unfinished, trace = replace(self._manifest, contents=None), self._trace
         for shard in self._all_shards():
-            for columns in read_channel_columns(trace.place, unfinished, self._name, shard, self._texts(shard)):
+            for columns in read_channel_columns(self._unfinished(shard), self._name):
                 digests.append(channel_digest(columns))
                 if isinstance(columns.rows, PoolRows):
                     exact = min(exact, columns.rows.exact_nodes(self._info.setting("depth")))
         counted = {EXACT_NODES: exact} if self._info.kind == POOL else {}
         info = replace(self._info, settings={**self._info.settings, **counted})
-        return self._with_channel(info, channel_id(trace.text_id, info, digests))
+        return self._with_channel(info, channel_id(self._trace.text_id, info, digests))
 
     def _with_channel(self, info: ChannelInfo, made: str) -> Manifest:
         manifest, contents = self._trace.manifest, self._trace.manifest.held()
@@ -293,12 +296,9 @@ class DraftAdder(ShardAdder[DraftColumns]):
         return draft_frame(records, self._name, self._draft_set.depth)
 
     def _finished(self) -> Manifest:
-        digests: list[str] = []
-        unfinished, trace = replace(self._manifest, contents=None), self._trace
-        for shard in self._all_shards():
-            columns = read_draft_columns(trace.place, unfinished, self._name, shard, self._texts(shard))
-            digests += map(draft_digest, columns)
-        return self._with_draft(draft_id(trace.text_id, self._draft_set.model.digest, digests))
+        shards = map(self._unfinished, self._all_shards())
+        digests = [draft_digest(columns) for shard in shards for columns in read_draft_columns(shard, self._name)]
+        return self._with_draft(draft_id(self._trace.text_id, self._draft_set.model.digest, digests))
 
     def _with_draft(self, made: str) -> Manifest:
         manifest, contents = self._trace.manifest, self._trace.manifest.held()

@@ -5,16 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
-from simlab.channels import TRANSITIONS, PoolRows, kind_of
+from simlab.channels import TRANSITIONS, BranchRows, PoolRows, TransitionRows, kind_of
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.grid import LOWEST
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.traces.channels.columns import (
-    BranchColumns,
     ChannelColumns,
     FeatureColumns,
-    TransitionColumns,
+    ListedColumns,
 )
 from simlab.traces.format.checks import (
     ID,
@@ -273,13 +272,14 @@ def _problems(
     if len(rows) != len(recorded.text) - 1:
         yield f"expected {len(recorded.text) - 1} rows, one for each root; got {len(rows)}"
         return
-    if isinstance(columns, TransitionColumns):
-        if recorded.rows is None:
+    if isinstance(columns, ListedColumns):
+        if isinstance(columns.rows, BranchRows):
+            yield from _branch_problems(columns.rows, info, manifest)
+        elif recorded.rows is None:
             raise ValueError(f"{TRANSITIONS} are checked beside the rows of the draft set that they extend")
-        yield from _transition_problems(columns, info, manifest, recorded.rows)
-        return
-    if isinstance(columns, BranchColumns):
-        yield from _branch_problems(columns, info, manifest)
+        else:
+            yield from _transition_problems(columns.rows, info, manifest, recorded.rows)
+        yield from _outside_problems(columns.rows.log_probs, columns.outside_log_mass)
         return
     if isinstance(columns, FeatureColumns):
         if columns.rows.values.shape[1] != info.width:
@@ -291,10 +291,8 @@ def _problems(
     yield from _pool_problems(columns.rows, info, manifest.vocab_size)
 
 
-def _transition_problems(
-    columns: TransitionColumns, info: ChannelInfo, manifest: Manifest, base: DraftRows
-) -> Iterator[str]:
-    shape, rows = transition_shape(info, manifest), columns.rows
+def _transition_problems(rows: TransitionRows, info: ChannelInfo, manifest: Manifest, base: DraftRows) -> Iterator[str]:
+    shape = transition_shape(info, manifest)
     num_rows, width, _ = shape
     if rows.num_rows.shape[1] != len(num_rows) or (rows.num_rows != num_rows).any():
         yield f"every root has {' + '.join(map(str, num_rows.tolist()))} rows; got others"
@@ -303,11 +301,10 @@ def _transition_problems(
         yield f"every row has {width} candidates; got {rows.ids.shape[1]}"
         return
     yield from fault_words(transition_fault(rows.previous, rows.ids, rows.log_probs, base, shape), CHANNEL_WORDS)
-    yield from _outside_problems(rows.log_probs, columns.outside_log_mass)
 
 
-def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
-    rows, behind = columns.rows, branches_of(info, manifest)
+def _branch_problems(rows: BranchRows, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
+    behind = branches_of(info, manifest)
     if rows.lengths.shape[1] != len(behind) or (rows.lengths != np.array(behind)).any():
         yield f"every root has branches behind {behind[0]} to {behind[-1]} tokens; got others"
         return
@@ -319,7 +316,6 @@ def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manife
         return
     num_rows = sum(rows.depth - length for length in behind)
     yield from fault_words(branch_fault(rows.ids, rows.log_probs, num_rows, manifest.vocab_size), CHANNEL_WORDS)
-    yield from _outside_problems(rows.log_probs, columns.outside_log_mass)
 
 
 def _outside_problems(log_probs: Floats, outside: Floats) -> Iterator[str]:
