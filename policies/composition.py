@@ -174,7 +174,15 @@ class Described:
 
     @classmethod
     def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`."""
+        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`.
+
+        Args:
+            budget: drafted tokens, at most.
+            depth: of the draft set.
+
+        Returns:
+            Settings as they are typed, ranges and lists among them, an entry each.
+        """
         return tuple(text.format(budget=budget, depth=depth) for text in cls.tries)
 
 
@@ -190,6 +198,10 @@ class Composed(Described, ABC):
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def fitted(self, artefacts: Artefacts) -> "Composed":
+        """With the settings filled in that the trace decides where they are left out; its label and id name them."""
+        return self
 
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:
