@@ -102,3 +102,16 @@ def pool_is_broken(rows: PoolRows, depth: int, top_k: int, vocab_size: int) -> b
             if candidates_are_broken([tokens[node] for node in own], log_probs[own], vocab_size):
                 return True
     return False
+
+
+def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
+    """One element set to a value, to its neighbour's, turned over, or, of counts, moved to the neighbour."""
+    flat = array.copy().ravel()
+    at, after = place % flat.size, (place + 1) % flat.size
+    if value == "moved":
+        moved = min(1, int(flat[at]) - 1)
+        flat[at] -= moved
+        flat[after] += moved
+    else:
+        flat[at] = flat[after] if value == "next" else not flat[at] if value == "turned" else value
+    return flat.reshape(array.shape)

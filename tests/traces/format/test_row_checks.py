@@ -9,7 +9,7 @@ import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_oracle import draft_is_broken, text_is_broken, tokens_are_broken
+from row_oracle import changed, draft_is_broken, text_is_broken, tokens_are_broken
 
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_SEED
@@ -94,19 +94,6 @@ FAULTS = st.one_of(
     ),
     st.tuples(st.sampled_from(["top_ids", "top_log_probs"]), PLACES, st.just("next")),
 )
-
-
-def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
-    """One element set to a value, to its neighbour's, or, of counts, moved to the neighbour."""
-    flat = array.copy().ravel()
-    at, after = place % flat.size, (place + 1) % flat.size
-    if value == "moved":
-        moved = min(1, int(flat[at]) - 1)
-        flat[at] -= moved
-        flat[after] += moved
-    else:
-        flat[at] = flat[after] if value == "next" else value
-    return flat.reshape(array.shape)
 
 
 def planted(record: SequenceRecord, column: str, place: int, value: object) -> SequenceRecord:
