@@ -1,7 +1,7 @@
 """Where policies find what they were fitted or measured with: prices, counts, tables; and what trace is at hand."""
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
@@ -44,15 +44,6 @@ class Artefacts(Protocol):
 
     def within_prices(self, budget: int) -> int:
         """A budget that nobody asked for, no larger than the prices at hand reach."""
-        ...
-
-
-@runtime_checkable
-class FitsItsTrace(Protocol):
-    """A recipe with settings that the trace decides where they are left out; its label and its id then name them."""
-
-    def fitted(self, artefacts: Artefacts) -> "FitsItsTrace":
-        """A recipe with the settings filled in that the trace decides."""
         ...
 
 

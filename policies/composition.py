@@ -14,7 +14,7 @@ from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder
-from simlab.policies.orders.walk import walk_layer, walk_masked
+from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule, SharedRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
@@ -127,7 +127,7 @@ class Composition:
             return _with_asked(self.rule.walk(layer, contexts, firsts), layer)
         if self.masked is not None:
             sizes = self.rule.sizes(layer, contexts)
-            return walk_masked(layer.insertions, sizes, firsts, self._last_masked, self.masked > NOT_EVEN_THE_PROMPT)
+            return walk_layer(layer.insertions, sizes, firsts, self._last_masked, self.masked > NOT_EVEN_THE_PROMPT)
         return _with_asked(walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts), layer)
 
     @property
@@ -174,7 +174,15 @@ class Described:
 
     @classmethod
     def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`."""
+        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`.
+
+        Args:
+            budget: drafted tokens, at most.
+            depth: of the draft set.
+
+        Returns:
+            Settings as they are typed, ranges and lists among them, an entry each.
+        """
         return tuple(text.format(budget=budget, depth=depth) for text in cls.tries)
 
 
@@ -190,6 +198,10 @@ class Composed(Described, ABC):
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def fitted(self, artefacts: Artefacts) -> "Composed":
+        """With the settings filled in that the trace decides where they are left out; its label and id name them."""
+        return self
 
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -165,10 +165,12 @@ def _verified(round_: Round, prompt_length: int, follows: list[int], text_ends: 
 
 
 def _prices(policy: AnyPolicy) -> tuple[CostTable, tuple[str, ...], int] | None:
-    """The prices of a policy's budget rule, the stages that count, and the most tokens it asks for."""
+    """The prices of a policy's budget rule, the stages that count, and the most tokens it asks for and they reach."""
     rule = rule_of(policy)
     cost, stages = getattr(rule, "cost", None), getattr(rule, "stages", ())
-    return None if rule is None or not isinstance(cost, CostTable) else (cost, tuple(stages), rule.most)
+    if rule is None or not isinstance(cost, CostTable):
+        return None
+    return cost, tuple(stages), min(rule.most, cost.most_drafted)
 
 
 def _reads_text(policy: AnyPolicy) -> bool:

@@ -8,10 +8,11 @@ written last.
 
 import contextlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import polars as pl
 
@@ -45,12 +46,11 @@ from simlab.traces.format.frames import (
 )
 from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
-from simlab.traces.format.shards import read_draft_columns, read_draft_rows
+from simlab.traces.format.shards import Shard, read_draft_columns, read_draft_rows
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import write_beside_making
 
 Columns = TypeVar("Columns")
-Columns_contra = TypeVar("Columns_contra", contravariant=True)
 
 
 def add_channel(
@@ -107,144 +107,20 @@ def add_draft(
     return open_trace(folder)
 
 
-class ShardAdder(Protocol[Columns_contra]):
-    """What writes an addition shard by shard: a `ChannelAdder` or a `DraftAdder`."""
-
-    def missing(self) -> list[int]:
-        """The shards that are not written yet."""
-        ...
-
-    def sequences(self, shard: int) -> list[RecordedSequence]:
-        """The texts of a shard, with the rows that the addition goes on from."""
-        ...
-
-    def write(self, shard: int, parts: Sequence[Columns_contra]) -> None:
-        """Write a shard: the rows of each of its texts."""
-
-    def finish(self) -> None:
-        """Write the manifest with the addition."""
-
-
-def fill(adder: ShardAdder[Columns], columns_of: Callable[[Sequence[RecordedSequence]], Sequence[Columns]]) -> None:
+def fill(adder: "ShardAdder[Columns]", columns_of: Callable[[Sequence[RecordedSequence]], Sequence[Columns]]) -> None:
     """Write what is missing of an addition, the rows of the texts of a shard at a time, and finish it."""
     write_beside_making(adder.missing(), lambda shard: columns_of(adder.sequences(shard)), adder.write)
     adder.finish()
 
 
-class ChannelAdder:
-    """A channel that is being added to a finished trace; `add_channel` does all of it, and holds the trace's lock."""
+class ShardAdder(ABC, Generic[Columns]):
+    """An addition to a finished trace, written shard by shard, with a note of what is being added.
 
-    def __init__(self, folder: Path, name: str, info: ChannelInfo, resume: bool) -> None:
-        """Begin or go on; arguments and errors as of `add_channel`."""
-        if not info.is_read or EXACT_NODES in info.settings:
-            raise ValueError(f"a channel is added at all positions, of a kind that is known, without {EXACT_NODES}")
-        self._name, self._info = name, info
-        trace = open_trace(folder)
-        found = trace.manifest.channels.get(name)
-        self._files = _AddedFiles(
-            trace,
-            f"channel-{name}",
-            _without_counted(info).to_json(),
-            None if found is None else _without_counted(found).to_json(),
-        )
-        self._manifest = _with_channel(trace.manifest, name, info, "")
-        self._files.begin(resume)
-
-    def missing(self) -> list[int]:
-        """The shards that are not written yet."""
-        return self._files.missing()
-
-    def sequences(self, shard: int) -> list[RecordedSequence]:
-        """The texts of a shard, with the rows of the draft set that the channel extends."""
-        trace, texts = self._files.trace, self._files.texts(shard)
-        if self._info.extends is None:
-            return [record.recorded() for record in texts]
-        rows = read_draft_rows(trace.place, trace.manifest, self._info.extends, shard, texts)
-        parts = parts_of(rows, [len(record.text) - 1 for record in texts])
-        return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
-
-    def write(self, shard: int, parts: Sequence[ChannelColumns]) -> None:
-        """Write a shard: the rows of each of its texts."""
-        texts = self._files.texts(shard)
-        _check_number(parts, texts)
-        for recorded, columns in zip(self.sequences(shard), parts, strict=True):
-            problem = find_channel_problem(recorded, columns, self._info, self._manifest)
-            if problem is not None:
-                raise ValueError(problem)
-        self._files.write(shard, channel_frame(texts, parts, self._info.kind, self._info.width))
-
-    def finish(self) -> None:
-        """Write the manifest with the channel, its settings and its id."""
-        if self._files.is_complete:
-            return
-        digests: list[str] = []
-        exact = MOST_EXACT
-        # Without contents nothing is known of the files, and they are read as they are.
-        unfinished, trace = replace(self._manifest, contents=None), self._files.trace
-        for shard in self._files.written():
-            texts = self._files.texts(shard)
-            for columns in read_channel_columns(trace.place, unfinished, self._name, shard, texts):
-                digests.append(channel_digest(columns))
-                if isinstance(columns.rows, PoolRows):
-                    exact = min(exact, columns.rows.exact_nodes(self._info.setting("depth")))
-        counted = {EXACT_NODES: exact} if self._info.kind == POOL else {}
-        info = replace(self._info, settings={**self._info.settings, **counted})
-        self._files.finish(_with_channel(trace.manifest, self._name, info, channel_id(trace.text_id, info, digests)))
-
-
-class DraftAdder:
-    """A draft set that is being added to a finished trace; `add_draft` does all of it, and holds the trace's lock."""
-
-    def __init__(self, folder: Path, name: str, draft_set: DraftSet, resume: bool) -> None:
-        """Begin or go on; arguments and errors as of `add_draft`."""
-        self._name, self._draft_set = name, draft_set
-        trace = open_trace(folder)
-        found = trace.manifest.draft_sets.get(name)
-        self._files = _AddedFiles(
-            trace,
-            f"draft-{name}",
-            draft_set.to_json(),
-            None if found is None else found.to_json(),
-        )
-        self._manifest = _with_draft(trace.manifest, name, draft_set, "")
-        self._files.begin(resume)
-
-    def missing(self) -> list[int]:
-        """The shards that are not written yet."""
-        return self._files.missing()
-
-    def sequences(self, shard: int) -> list[RecordedSequence]:
-        """The texts of a shard."""
-        return [record.recorded() for record in self._files.texts(shard)]
-
-    def write(self, shard: int, parts: Sequence[DraftColumns]) -> None:
-        """Write a shard: the rows of each of its texts."""
-        texts = self._files.texts(shard)
-        _check_number(parts, texts)
-        records = [replace(text, drafts={self._name: part}) for text, part in zip(texts, parts, strict=True)]
-        for record in records:
-            for problem in draft_problems(record, self._name, record.drafts[self._name], self._draft_set):
-                raise ValueError(problem)
-        self._files.write(shard, draft_frame(records, self._name, self._draft_set.depth))
-
-    def finish(self) -> None:
-        """Write the manifest with the draft set and its id."""
-        if self._files.is_complete:
-            return
-        digests: list[str] = []
-        unfinished, trace = replace(self._manifest, contents=None), self._files.trace
-        for shard in self._files.written():
-            columns = read_draft_columns(trace.place, unfinished, self._name, shard, self._files.texts(shard))
-            digests += map(draft_digest, columns)
-        made = draft_id(trace.text_id, self._draft_set.model.digest, digests)
-        self._files.finish(_with_draft(trace.manifest, self._name, self._draft_set, made))
-
-
-class _AddedFiles:
-    """The files of one addition, a shard each, and a note of what is being added."""
+    Whoever makes one holds the trace's lock.
+    """
 
     def __init__(self, trace: Trace, stem: str, wanted: Json, found: Json | None) -> None:
-        """What is added to which trace.
+        """Say what is added to which trace.
 
         Args:
             trace: a finished one, in a folder.
@@ -252,60 +128,78 @@ class _AddedFiles:
             wanted: what the manifest will say of it.
             found: what the manifest says already; None: nothing.
         """
-        self.trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
+        self._trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
+        self._manifest = trace.manifest
         self._folder = folder_of(trace)
         self._note = self._folder / UNFINISHED / f"{stem}.json"
-        self.is_complete = False
+        self._is_complete = False
 
-    def begin(self, resume: bool) -> None:
+    @abstractmethod
+    def sequences(self, shard: int) -> list[RecordedSequence]:
+        """The texts of a shard, with the rows that the addition goes on from."""
+
+    @abstractmethod
+    def _frame(self, shard: int, parts: Sequence[Columns]) -> pl.DataFrame:
+        """The file of a shard, of the rows of each of its texts; what breaks an invariant is refused."""
+
+    @abstractmethod
+    def _finished(self) -> Manifest:
+        """The manifest with the addition and its id, all shards being written."""
+
+    def missing(self) -> list[int]:
+        """The shards that are not written yet."""
+        return [] if self._is_complete else [shard for shard in self._all_shards() if not self._path(shard).exists()]
+
+    def write(self, shard: int, parts: Sequence[Columns]) -> None:
+        """Write a shard that is missing: the rows of each of its texts."""
+        texts = self._texts(shard)
+        if len(parts) != len(texts):
+            raise ValueError(f"a shard of {len(texts)} texts needs the rows of each; got {len(parts)}")
+        frame = self._frame(shard, parts)
+        if shard not in self.missing():
+            raise ValueError(f"shard {shard} is done or not one of {len(self._all_shards())}")
+        write_frame(self._path(shard), frame)
+
+    def finish(self) -> None:
+        """Write the manifest with the addition and its files."""
+        if self._is_complete:
+            return
+        if self.missing():
+            raise ValueError(f"shards {self.missing()} are not written yet")
+        manifest = self._finished()
+        contents = manifest.held()
+        files = {path.name: file_info(path) for path in map(self._path, self._all_shards())}
+        whole = replace(manifest, contents=replace(contents, files={**contents.files, **files}))
+        write_beside(self._folder / MANIFEST, lambda file: file.write(whole.to_bytes()))
+        self._is_complete = True
+        self._clean()
+
+    def _begin(self, resume: bool) -> None:
         """Write the note, or meet what is there."""
         if self._found is not None:
             self._meet(self._found, resume, "holds", "it is complete, so choose another name")
-            self.is_complete = True
+            self._is_complete = True
             self._clean()
         elif self._note.exists():
             self._meet(_noted(self._note), resume, "holds an unfinished", "add --resume to go on with it")
             remove_leftovers(self._folder)
         else:
             # Files without a note are of nobody knows what.
-            for shard in self.all_shards():
+            for shard in self._all_shards():
                 self._path(shard).unlink(missing_ok=True)
             note = json.dumps({"added": self._wanted}, indent=2, ensure_ascii=False, allow_nan=False)
             write_beside(self._note, lambda file: file.write(f"{note}\n".encode()))
 
-    def all_shards(self) -> range:
-        """The numbers of all shards."""
-        return range(len(self.trace.manifest.held().shards))
+    def _all_shards(self) -> range:
+        return range(len(self._trace.manifest.held().shards))
 
-    def missing(self) -> list[int]:
-        """Those that are not written yet."""
-        return [] if self.is_complete else [shard for shard in self.all_shards() if not self._path(shard).exists()]
+    def _unfinished(self, shard: int) -> Shard:
+        """A shard whose added files are read as they are: without contents nothing is known of them."""
+        return Shard(self._trace.place, replace(self._manifest, contents=None), shard, self._texts(shard))
 
-    def written(self) -> range:
-        """The numbers of all shards, once all are written."""
-        if self.missing():
-            raise ValueError(f"shards {self.missing()} are not written yet")
-        return self.all_shards()
-
-    def texts(self, shard: int) -> tuple[SequenceRecord, ...]:
-        """The texts of a shard."""
-        first, last = list(spans(self.trace.manifest.held().shards))[shard]
-        return self.trace.texts[first:last]
-
-    def write(self, shard: int, rows: pl.DataFrame) -> None:
-        """Write one of the files that are missing."""
-        if shard not in self.missing():
-            raise ValueError(f"shard {shard} is done or not one of {len(self.all_shards())}")
-        write_frame(self._path(shard), rows)
-
-    def finish(self, manifest: Manifest) -> None:
-        """Write the manifest, which says all of the addition but its files."""
-        contents = manifest.held()
-        files = {path.name: file_info(path) for path in map(self._path, self.all_shards())}
-        whole = replace(manifest, contents=replace(contents, files={**contents.files, **files}))
-        write_beside(self._folder / MANIFEST, lambda file: file.write(whole.to_bytes()))
-        self.is_complete = True
-        self._clean()
+    def _texts(self, shard: int) -> tuple[SequenceRecord, ...]:
+        first, last = list(spans(self._trace.manifest.held().shards))[shard]
+        return self._trace.texts[first:last]
 
     def _path(self, shard: int) -> Path:
         return self._folder / f"{self._stem}-{shard:04d}.parquet"
@@ -325,6 +219,91 @@ class _AddedFiles:
         with contextlib.suppress(OSError):
             self._note.parent.rmdir()
         remove_leftovers(self._folder)
+
+
+class ChannelAdder(ShardAdder[ChannelColumns]):
+    """A channel that is being added to a finished trace; `add_channel` does all of it, and holds the trace's lock."""
+
+    def __init__(self, folder: Path, name: str, info: ChannelInfo, resume: bool) -> None:
+        """Begin or go on; arguments and errors as of `add_channel`."""
+        if not info.is_read or EXACT_NODES in info.settings:
+            raise ValueError(f"a channel is added at all positions, of a kind that is known, without {EXACT_NODES}")
+        self._name, self._info = name, info
+        trace = open_trace(folder)
+        found = trace.manifest.channels.get(name)
+        there = None if found is None else _without_counted(found).to_json()
+        super().__init__(trace, f"channel-{name}", _without_counted(info).to_json(), there)
+        self._manifest = self._with_channel(info, "")
+        self._begin(resume)
+
+    def sequences(self, shard: int) -> list[RecordedSequence]:
+        """The texts of a shard, with the rows of the draft set that the channel extends."""
+        texts = self._texts(shard)
+        if self._info.extends is None:
+            return [record.recorded() for record in texts]
+        there = Shard(self._trace.place, self._trace.manifest, shard, texts)
+        parts = parts_of(read_draft_rows(there, self._info.extends), there.num_roots)
+        return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
+
+    def _frame(self, shard: int, parts: Sequence[ChannelColumns]) -> pl.DataFrame:
+        for recorded, columns in zip(self.sequences(shard), parts, strict=True):
+            problem = find_channel_problem(recorded, columns, self._info, self._manifest)
+            if problem is not None:
+                raise ValueError(problem)
+        return channel_frame(self._texts(shard), parts, self._info.kind, self._info.width)
+
+    def _finished(self) -> Manifest:
+        digests: list[str] = []
+        exact = MOST_EXACT
+        for shard in self._all_shards():
+            for columns in read_channel_columns(self._unfinished(shard), self._name):
+                digests.append(channel_digest(columns))
+                if isinstance(columns.rows, PoolRows):
+                    exact = min(exact, columns.rows.exact_nodes(self._info.setting("depth")))
+        counted = {EXACT_NODES: exact} if self._info.kind == POOL else {}
+        info = replace(self._info, settings={**self._info.settings, **counted})
+        return self._with_channel(info, channel_id(self._trace.text_id, info, digests))
+
+    def _with_channel(self, info: ChannelInfo, made: str) -> Manifest:
+        manifest, contents = self._trace.manifest, self._trace.manifest.held()
+        ids = replace(contents, channel_ids={**contents.channel_ids, self._name: made})
+        return replace(manifest, channels={**manifest.channels, self._name: info}, contents=ids)
+
+
+class DraftAdder(ShardAdder[DraftColumns]):
+    """A draft set that is being added to a finished trace; `add_draft` does all of it, and holds the trace's lock."""
+
+    def __init__(self, folder: Path, name: str, draft_set: DraftSet, resume: bool) -> None:
+        """Begin or go on; arguments and errors as of `add_draft`."""
+        self._name, self._draft_set = name, draft_set
+        trace = open_trace(folder)
+        found = trace.manifest.draft_sets.get(name)
+        there = None if found is None else found.to_json()
+        super().__init__(trace, f"draft-{name}", draft_set.to_json(), there)
+        self._manifest = self._with_draft("")
+        self._begin(resume)
+
+    def sequences(self, shard: int) -> list[RecordedSequence]:
+        """The texts of a shard."""
+        return [record.recorded() for record in self._texts(shard)]
+
+    def _frame(self, shard: int, parts: Sequence[DraftColumns]) -> pl.DataFrame:
+        texts = zip(self._texts(shard), parts, strict=True)
+        records = [replace(text, drafts={self._name: part}) for text, part in texts]
+        for record in records:
+            for problem in draft_problems(record, self._name, record.drafts[self._name], self._draft_set):
+                raise ValueError(problem)
+        return draft_frame(records, self._name, self._draft_set.depth)
+
+    def _finished(self) -> Manifest:
+        shards = map(self._unfinished, self._all_shards())
+        digests = [draft_digest(columns) for shard in shards for columns in read_draft_columns(shard, self._name)]
+        return self._with_draft(draft_id(self._trace.text_id, self._draft_set.model.digest, digests))
+
+    def _with_draft(self, made: str) -> Manifest:
+        manifest, contents = self._trace.manifest, self._trace.manifest.held()
+        ids = replace(contents, draft_ids={**contents.draft_ids, self._name: made})
+        return replace(manifest, draft_sets={**manifest.draft_sets, self._name: self._draft_set}, contents=ids)
 
 
 def extended_by(trace: Trace, name: str) -> str | None:
@@ -354,22 +333,5 @@ def folder_of(trace: Trace) -> Path:
     return folder
 
 
-def _check_number(parts: Sequence[object], texts: Sequence[SequenceRecord]) -> None:
-    if len(parts) != len(texts):
-        raise ValueError(f"a shard of {len(texts)} texts needs the rows of each; got {len(parts)}")
-
-
 def _without_counted(info: ChannelInfo) -> ChannelInfo:
     return replace(info, settings={key: value for key, value in info.settings.items() if key != EXACT_NODES})
-
-
-def _with_channel(manifest: Manifest, name: str, info: ChannelInfo, made: str) -> Manifest:
-    contents = manifest.held()
-    ids = replace(contents, channel_ids={**contents.channel_ids, name: made})
-    return replace(manifest, channels={**manifest.channels, name: info}, contents=ids)
-
-
-def _with_draft(manifest: Manifest, name: str, draft_set: DraftSet, made: str) -> Manifest:
-    contents = manifest.held()
-    ids = replace(contents, draft_ids={**contents.draft_ids, name: made})
-    return replace(manifest, draft_sets={**manifest.draft_sets, name: draft_set}, contents=ids)

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -29,10 +29,8 @@ from simlab.ids import content_digest
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.store import alone, cache_dir, stamp_of, store_dir
 from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
-from simlab.traces.format.frames import SequenceRecord
-from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
-from simlab.traces.format.shards import found_file, read_draft_rows
+from simlab.traces.format.shards import Shard, found_file, read_draft_rows
 from simlab.workers.threads import num_cores
 
 # Work done ahead in threads: a few pieces at once, results in order, memory bounded by the pieces' weights.
@@ -231,51 +229,45 @@ def _write_secret(file: IO[bytes]) -> None:
     file.write(os.urandom(_SECRET_BYTES))
 
 
-def kept_draft_rows(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> DraftRows:
+def kept_draft_rows(shard: Shard, draft: str) -> DraftRows:
     """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept."""
-    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    kept = _decoded_shard(shard, draft)
     if kept is None:
-        return read_draft_rows(place, manifest, draft, shard, texts)
-    path, about = found_file(place, manifest, draft_file(draft, shard))
+        return read_draft_rows(shard, draft)
+    path, about = found_file(shard.place, shard.manifest, draft_file(draft, shard.number))
     rows = kept.mapped(path)
     if rows is None:
-        rows = read_draft_rows(place, manifest, draft, shard, texts)
+        rows = read_draft_rows(shard, draft)
         kept.keep(rows, path, about)
     return rows
 
 
-def decoded_rows(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> DraftRows | None:
+def decoded_rows(shard: Shard, draft: str) -> DraftRows | None:
     """The rows of a shard that are kept decoded, mapped; None where none are, and none are made.
 
     Raises:
         TraceError: the file of the shard is missing.
     """
-    kept = _decoded_shard(place, manifest, draft, shard, texts)
-    return None if kept is None else kept.mapped(found_file(place, manifest, draft_file(draft, shard))[0])
+    kept = _decoded_shard(shard, draft)
+    file = draft_file(draft, shard.number)
+    return None if kept is None else kept.mapped(found_file(shard.place, shard.manifest, file)[0])
 
 
-def decoded_bytes(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> int:
+def decoded_bytes(shard: Shard, draft: str) -> int:
     """Bytes of the rows of a shard that are kept decoded.
 
     Raises:
         TraceError: the file of the shard is missing.
     """
-    kept = _decoded_shard(place, manifest, draft, shard, texts)
-    return 0 if kept is None else kept.num_bytes(found_file(place, manifest, draft_file(draft, shard))[0])
+    kept = _decoded_shard(shard, draft)
+    file = draft_file(draft, shard.number)
+    return 0 if kept is None else kept.num_bytes(found_file(shard.place, shard.manifest, file)[0])
 
 
-def _decoded_shard(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> _DecodedShard | None:
+def _decoded_shard(shard: Shard, draft: str) -> _DecodedShard | None:
     """Where the decoded rows of a shard are, or would be; None where none are kept."""
-    num_roots = sum(len(record.text) - 1 for record in texts)
-    contents, name = manifest.contents, draft_file(draft, shard)
+    manifest, num_roots, name = shard.manifest, sum(shard.num_roots), draft_file(draft, shard.number)
+    contents = manifest.contents
     if contents is None or name not in contents.files or num_roots == 0 or os.environ.get(SWITCH) == "off":
         return None
     sha256, draft_set = contents.files[name].sha256, manifest.draft_sets[draft]
@@ -285,14 +277,14 @@ def _decoded_shard(
         "sha256": sha256,
         "sequences": contents.files[SEQUENCES].sha256,
         "shards": list(contents.shards),
-        "shard": shard,
+        "shard": shard.number,
         "draft_set": as_json(draft_set),
         "vocab_size": manifest.vocab_size,
     }
     key = content_digest(facts)
     # Counted, and removed, with what was fetched.
     in_cache = store_dir() / sha256 / "decoded"
-    folder = local_folder(place)
+    folder = local_folder(shard.place)
     is_beside = folder is not None and not folder.is_relative_to(_PACKAGED)
     folders = (folder / FOLDER, in_cache) if is_beside and folder is not None else (in_cache,)
     return _DecodedShard(key, folders, Path(name).stem, num_roots, draft_set.depth)

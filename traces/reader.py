@@ -27,11 +27,12 @@ from simlab.traces.format.files import (
     tokens_file,
     unreadable,
 )
-from simlab.traces.format.frames import SequenceRecord, TokenRows, parts_of
+from simlab.traces.format.frames import SequenceRecord, TokenRows, parts_of, spans
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.format.manifest_entries import ALL
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
+    Shard,
     check_holds,
     checked_file,
     read_records,
@@ -198,17 +199,14 @@ class Trace:
         kept = self.manifest.draft_sets[name]
         root_bytes = _CANDIDATE_BYTES * kept.depth * kept.min_width
         # From an address the files of a shard are fetched by the thread that reads it, ahead of those before it.
-        shards = (
-            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes) for shard in self._shards(wanted)
-        )
+        shards = ((shard, sum(shard.num_roots) * root_bytes) for shard in self._shards(wanted))
 
-        def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
-            number, texts = shard
-            rows = kept_draft_rows(self.place, self.manifest, name, number, texts)
+        def read(shard: Shard) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
+            rows = kept_draft_rows(shard, name)
             if kept.candidates_only:
                 rows = replace(rows, entropies=None)
-            found = {channel: self._channel_rows(channel, number, texts, name, rows) for channel in channels}
-            return texts, rows, _Beside(found)
+            found = {channel: self._channel_rows(channel, shard, name, rows) for channel in channels}
+            return shard.texts, rows, _Beside(found)
 
         for texts, rows, beside in work_ahead(shards, read, _MOST_AHEAD_BYTES):
             firsts = np.cumsum([0, *(len(record.text) - 1 for record in texts)]).tolist()
@@ -236,10 +234,10 @@ class Trace:
             indices: the sequences.
             most_roots: in a run of more than one.
         """
-        for _, texts in self._shards(self._wanted(indices)):
+        for shard in self._shards(self._wanted(indices)):
             run: list[int] = []
             roots = 0
-            for record in texts:
+            for record in shard.texts:
                 if record.index not in indices:
                     continue
                 if run and roots + len(record.text) - 1 > most_roots:
@@ -267,20 +265,16 @@ class Trace:
                 f"this simlab reads {enumerated(KINDS)} at all positions"
             )
 
-    def _channel_rows(
-        self, channel: str, shard: int, texts: Sequence[SequenceRecord], draft: str, rows: DraftRows
-    ) -> ChannelRows:
+    def _channel_rows(self, channel: str, shard: Shard, draft: str, rows: DraftRows) -> ChannelRows:
         if channel == TARGET:
-            return read_target_law(self.place, self.manifest, shard, texts)
-        base = rows if self.manifest.channels[channel].extends == draft else None
-        return read_channel_rows(self.place, self.manifest, channel, shard, texts, base)
+            return read_target_law(shard)
+        return read_channel_rows(shard, channel, rows if self.manifest.channels[channel].extends == draft else None)
 
     def token_rows(self, indices: Collection[int] | None = None) -> Iterator[tuple[int, TokenRows]]:
         """The target's rows, each with the index of its sequence."""
         wanted = self._wanted(indices)
-        for shard, texts in self._shards(wanted, tokens_file):
-            rows = read_token_rows(self.place, self.manifest, shard, texts)
-            for record, part in zip(texts, rows, strict=True):
+        for shard in self._shards(wanted, tokens_file):
+            for record, part in zip(shard.texts, read_token_rows(shard), strict=True):
                 if record.index in wanted:
                     yield record.index, part
 
@@ -289,8 +283,8 @@ class Trace:
         wanted = self._wanted(indices)
         names = [self.draft_name(name) for name in drafts]
         laws = [tokens_file] if self.manifest.imported is None else []
-        for shard, texts in self._shards(wanted, *laws, *(partial(draft_file, name) for name in names)):
-            for record in read_records(self.place, self.manifest, names, shard, texts):
+        for shard in self._shards(wanted, *laws, *(partial(draft_file, name) for name in names)):
+            for record in read_records(shard, names):
                 if record.index in wanted:
                     yield record
 
@@ -299,12 +293,10 @@ class Trace:
         self._check_is_read(name)
         extends = self.manifest.channels[name].extends
         files = [partial(channel_file, name), *([] if extends is None else [partial(draft_file, extends)])]
-        for shard, texts in self._shards(self._wanted(None), *files):
-            lengths = [len(record.text) - 1 for record in texts]
-            rows = None if extends is None else kept_draft_rows(self.place, self.manifest, extends, shard, texts)
-            parts = [None] * len(texts) if rows is None else list(parts_of(rows, lengths))
-            columns = read_channel_columns(self.place, self.manifest, name, shard, texts, rows)
-            for record, part, found in zip(texts, parts, columns, strict=True):
+        for shard in self._shards(self._wanted(None), *files):
+            rows = None if extends is None else kept_draft_rows(shard, extends)
+            parts = [None] * len(shard.texts) if rows is None else list(parts_of(rows, shard.num_roots))
+            for record, part, found in zip(shard.texts, parts, read_channel_columns(shard, name, rows), strict=True):
                 yield replace(record.recorded(), rows=part), found
 
     def scan(self, table: str) -> pl.LazyFrame:
@@ -331,9 +323,9 @@ class Trace:
 
     def decoded_rows(self, draft: str) -> Iterator[DraftRows | None]:
         """The rows of each text that are kept decoded; None where none are, and none are made."""
-        for shard, texts in self._shards(self._wanted(None)):
-            rows = decoded_rows(self.place, self.manifest, draft, shard, texts)
-            yield from [None] * len(texts) if rows is None else parts_of(rows, [len(one.text) - 1 for one in texts])
+        for shard in self._shards(self._wanted(None)):
+            rows = decoded_rows(shard, draft)
+            yield from [None] * len(shard.texts) if rows is None else parts_of(rows, shard.num_roots)
 
     def decoded_bytes(self, draft: str) -> int:
         """Bytes of a draft set's rows that are kept decoded, in files that are no part of the trace.
@@ -341,8 +333,7 @@ class Trace:
         Raises:
             TraceError: a file of the draft set is missing.
         """
-        shards = self._shards(self._wanted(None))
-        return sum(decoded_bytes(self.place, self.manifest, draft, shard, texts) for shard, texts in shards)
+        return sum(decoded_bytes(shard, draft) for shard in self._shards(self._wanted(None)))
 
     def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
         if indices is None and self.within is not None:
@@ -353,23 +344,18 @@ class Trace:
             raise ValueError(f"the trace has sequences 0 ... {len(self.texts) - 1}; got {sorted(wanted - everything)}")
         return wanted
 
-    def _shards(
-        self, wanted: frozenset[int], *files: Callable[[int], str]
-    ) -> Iterator[tuple[int, tuple[SequenceRecord, ...]]]:
+    def _shards(self, wanted: frozenset[int], *files: Callable[[int], str]) -> Iterator[Shard]:
         """Each shard that holds a wanted sequence, with all its texts.
 
         From an address its files, named by ``files``, are here then, and those of the next shards are being fetched.
         """
-        start, found = 0, []
-        for shard, num in enumerate(self.manifest.held().shards):
-            texts = self.texts[start : start + num]
-            start += num
-            if any(record.index in wanted for record in texts):
-                found.append((shard, texts))
+        every = enumerate(spans(self.manifest.held().shards))
+        shards = [Shard(self.place, self.manifest, number, self.texts[at:end]) for number, (at, end) in every]
+        found = [shard for shard in shards if any(record.index in wanted for record in shard.texts)]
         if local_folder(self.place) is not None:
             return iter(found)
         fetch = partial(checked_file, self.place, self.manifest)
-        return fetched_ahead(found, lambda one: [partial(fetch, name(one[0])) for name in files])
+        return fetched_ahead(found, lambda shard: [partial(fetch, name(shard.number)) for name in files])
 
 
 class _Beside:

@@ -47,7 +47,7 @@ from simlab.traces.format.frames import (
 )
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
 from simlab.traces.format.schema import sequences_schema
-from simlab.traces.format.shards import read_records, read_sequences
+from simlab.traces.format.shards import Shard, read_records, read_sequences
 
 _OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name, FOLDER)
 """What a recording that was killed at once leaves, or one that begins has; and what a deleted trace left decoded."""
@@ -206,7 +206,8 @@ class TraceWriter:
         for shard, part in enumerate(texts):
             written = self._digests.get(shard)
             if written is None:
-                written = [_digests(record) for record in read_records(self.folder, self._manifest, names, shard, part)]
+                records = read_records(Shard(self.folder, self._manifest, shard, part), names)
+                written = [_digests(record) for record in records]
             for of_text, drafts in written:
                 of_texts.append(of_text)
                 for name, digest in drafts.items():

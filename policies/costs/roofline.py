@@ -12,7 +12,7 @@ and the seconds of the other stages: the release probes two means of its own, he
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import lru_cache
 from typing import cast
 
@@ -233,7 +233,7 @@ _DOWNHILL = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000, "maxfev": 4000}
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Seconds of a target's pass.
+    """Seconds of a target's pass, and of whole rounds, whose other stages take as long whatever the pass.
 
     Attributes:
         sizes: of the target's layers.
@@ -241,6 +241,7 @@ class Roofline:
         memory_s: seconds that moving takes besides; beta_m.
         flop_s: seconds for each operation; alpha_c over the peak of arithmetic.
         compute_s: seconds that arithmetic takes besides; beta_c.
+        other_s: of all other stages of a round that count.
     """
 
     sizes: LayerSizes
@@ -248,6 +249,7 @@ class Roofline:
     memory_s: float
     flop_s: float
     compute_s: float
+    other_s: float = 0.0
 
     def __post_init__(self) -> None:
         constants = (self.byte_s, self.memory_s, self.flop_s, self.compute_s)
@@ -265,21 +267,8 @@ class Roofline:
         computing = self.flop_s * self.sizes.flops(contexts, tokens) + self.compute_s
         return np.maximum(moving, computing)
 
-
-@dataclass(frozen=True, slots=True)
-class RooflineRounds:
-    """Seconds of whole rounds: a pass by its roofline, and the other stages as one constant.
-
-    Attributes:
-        roofline: of the pass.
-        other_s: of all other stages that count.
-    """
-
-    roofline: Roofline
-    other_s: float
-
     def costs(self, contexts: Longs, most_drafted: int) -> RoundCosts:
-        """At each of some contexts and for up to so many drafted tokens; exact at these contexts.
+        """Seconds of rounds at each of some contexts, for up to so many drafted tokens; exact at these contexts.
 
         Args:
             contexts: int64 ``[R]``, in any order.
@@ -287,7 +276,7 @@ class RooflineRounds:
         """
         rising = np.unique(contexts).astype(np.float64)
         tokens = np.arange(1.0, most_drafted + 2.0)
-        return RoundCosts(rising, self.roofline.seconds(rising[:, None], tokens) + self.other_s)
+        return RoundCosts(rising, self.seconds(rising[:, None], tokens) + self.other_s)
 
 
 def fit_roofline(sizes: LayerSizes, contexts: Doubles, tokens: Doubles, seconds: Doubles) -> Roofline:
@@ -324,7 +313,7 @@ def roofline_of(cost: CostTable, sizes: LayerSizes) -> Roofline:
     return fit_roofline(sizes, contexts, tokens, cost.seconds["verify"][:, columns].ravel())
 
 
-def roofline_rounds(cost: CostTable, sizes: LayerSizes, stages: Sequence[str]) -> RooflineRounds:
+def roofline_rounds(cost: CostTable, sizes: LayerSizes, stages: Sequence[str]) -> Roofline:
     """Rounds by the roofline of a cost table; each other stage takes its mean over what was fitted.
 
     Args:
@@ -334,7 +323,7 @@ def roofline_rounds(cost: CostTable, sizes: LayerSizes, stages: Sequence[str]) -
     """
     roofline, columns = roofline_of(cost, sizes), _fitted_columns(cost)
     means = [float(cost.seconds[stage][:, columns].mean()) for stage in stages if stage != "verify"]
-    return RooflineRounds(roofline, sum(means))
+    return replace(roofline, other_s=sum(means))
 
 
 def _fitted_columns(cost: CostTable) -> Longs:

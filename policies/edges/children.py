@@ -126,17 +126,16 @@ def find_rank(children: Children, kind: int, depth: int, rank: int) -> int:
 
 
 @kernel
-def entropy_at(children: Children, kind: int, depth: int) -> float:
+def entropy_of(costs: Ints, start: int, end: int) -> float:
     """The entropy of a list of k candidates, in nats, with all others as one lump; from 0 to log(k + 1).
 
     The lump stands for what is not read; the drafter's own entropy, over its whole vocabulary, is at least as large.
+
+    Args:
+        costs: int32, of candidates.
+        start: where the list begins among them.
+        end: where it ends.
     """
-    return entropy_of(children.costs, children.starts[kind, depth], children.ends[kind, depth])
-
-
-@kernel
-def entropy_of(costs: Ints, start: int, end: int) -> float:
-    """The entropy of the candidates from one place up to another; as `entropy_at` has it."""
     entropy, rest = 0.0, 1.0
     for index in range(start, end):
         log_prob = costs[index] / -STEPS_PER_NAT

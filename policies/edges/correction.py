@@ -14,7 +14,7 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
-from simlab.policies.edges.children import ELSEWHERE, EVERY_COST, SPINE, Children, entropy_at, fill_marginal
+from simlab.policies.edges.children import ELSEWHERE, EVERY_COST, SPINE, Children, entropy_of, fill_marginal
 from simlab.policies.edges.ngram import NGramCounts, context_of, empty_counts, probability_after
 
 FLOOR = 1e-6
@@ -150,8 +150,8 @@ def fit_weights(correction: Correction, children: Children) -> None:
     if not correction.adaptive:
         return
     for depth in range(correction.weights.size):
-        num = children.ends[SPINE, depth] - children.starts[SPINE, depth]
-        share = entropy_at(children, SPINE, depth) / np.log(num + 1.0) if num > 0 else 0.0
+        start, end = children.starts[SPINE, depth], children.ends[SPINE, depth]
+        share = entropy_of(children.costs, start, end) / np.log(end - start + 1.0) if end > start else 0.0
         correction.weights[depth] = correction.weight * share
 
 

@@ -21,7 +21,7 @@ from simlab.jit import borrowing_kernel, kernel
 # side, so that most of its candidates, the ones that never followed too, are looked up in one line of the cache.
 
 
-_LOG_KEY, _REGION = 0, 1
+_KEY, _REGION = 0, 1
 _MASK = (1 << 32) - 1
 
 UNSEEN = 1 << 32
@@ -66,15 +66,15 @@ def empty_log_table(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
     while 2 * num_contexts < 3 * keys.size + 2:
         num_contexts *= 2
     contexts = np.empty((num_contexts, 2), np.int64)
-    contexts[:, _LOG_KEY], contexts[:, _REGION] = -1, UNSEEN
+    contexts[:, _KEY], contexts[:, _REGION] = -1, UNSEEN
     index = 2
     for number in range(keys.size):
         # At most two thirds of a region are filled, and one slot at least stays free.
         size = 2
         while 2 * size < 3 * nums[number]:
             size *= 2
-        slot = _log_slot_of(contexts, keys[number])
-        contexts[slot, _LOG_KEY], contexts[slot, _REGION] = keys[number], ((index + 1) << 32) | (size - 1)
+        slot = _slot_of(contexts, keys[number])
+        contexts[slot, _KEY], contexts[slot, _REGION] = keys[number], ((index + 1) << 32) | (size - 1)
         index += size + 1
     return LogTable(contexts, np.full(index, -1, np.int32), np.zeros(index + num_singles, np.float64))
 
@@ -82,18 +82,7 @@ def empty_log_table(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
 @borrowing_kernel
 def region_of(contexts: Longs, key: int) -> int:
     """Where the tokens lie that followed a context."""
-    return int(contexts[_log_slot_of(contexts, key), _REGION])
-
-
-@borrowing_kernel
-def _log_slot_of(contexts: Longs, key: int) -> int:
-    """Where a context is, or the free slot where it would be."""
-    mask = contexts.shape[0] - 1
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    place = np.int64(mixed >> np.uint64(32)) & mask
-    while contexts[place, _LOG_KEY] != key and contexts[place, _LOG_KEY] != -1:
-        place = (place + 1) & mask
-    return int(place)
+    return int(contexts[_slot_of(contexts, key), _REGION])
 
 
 @borrowing_kernel
@@ -148,7 +137,7 @@ KEYS_PER_TOKEN = 5
 _TYPES = (1 << 32) - 1
 _THIRD, _SECOND = (1 << 21) - 1, 1 << 21
 _VOCAB_SIZE, _NUM_TOKENS, _NUM_TYPES = 0, 1, 2
-_KEY, _VALUE = 0, 1
+_VALUE = 1
 
 
 class NGramCounts(NamedTuple):
@@ -170,14 +159,6 @@ class NGramCounts(NamedTuple):
 def empty_counts(vocab_size: int, num_tokens: int) -> NGramCounts:
     """A table with room for so many tokens of text."""
     return _table(vocab_size, KEYS_PER_TOKEN * num_tokens)
-
-
-def counts_of(texts: list[Ints], vocab_size: int) -> NGramCounts:
-    """The counts of some texts, each int32 ``[T]``; nothing is counted across their borders."""
-    table = empty_counts(vocab_size, sum(map(len, texts)))
-    for text in texts:
-        add_text(table, text)
-    return table
 
 
 def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vocab_size: int) -> NGramCounts:
@@ -300,12 +281,6 @@ def _logs_of(counts: NGramCounts) -> LogTable:
 
 
 @borrowing_kernel
-def add_text(table: NGramCounts, text: Ints) -> None:
-    """Count the tokens of a text, with the ones before them."""
-    add_tokens(table, text, 0)
-
-
-@borrowing_kernel
 def add_tokens(table: NGramCounts, text: Ints, start: int) -> None:
     """Count the tokens of a text from one place on, with the ones before them."""
     for index in range(start, text.size):
@@ -331,20 +306,6 @@ def forget(table: NGramCounts) -> None:
 
 
 @borrowing_kernel
-def probability(table: NGramCounts, first: int, second: int, third: int) -> float:
-    """How probable a token is after two others.
-
-    Args:
-        table: the counts.
-        first: the token two places before; -1 if there is none.
-        second: the token before; -1 if there is none.
-        third: the token.
-    """
-    two, one = context_of(table.slots, first, second)
-    return probability_after(table.slots, table.totals, two, one, first, second, third)
-
-
-@borrowing_kernel
 def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
     """The values of the two tokens before and of the last alone, 0 where never seen; the same whatever follows."""
     one = value_of(slots, key_of(-1, second, -1)) if second >= 0 else 0
@@ -354,9 +315,18 @@ def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
 
 @borrowing_kernel
 def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: int, second: int, third: int) -> float:
-    """`probability`, where `context_of` the two tokens before is known.
+    """How probable a token is after two others.
 
     It takes arrays, not `NGramCounts`: handing on a tuple of arrays takes longer than all of this.
+
+    Args:
+        slots: of the counts.
+        totals: of the counts.
+        two: the value of the two tokens before, as `context_of` has it.
+        one: that of the last token alone.
+        first: the token two places before; -1 if there is none.
+        second: the token before; -1 if there is none.
+        third: the token.
     """
     value, tokens, types = 1.0 / totals[_VOCAB_SIZE], totals[_NUM_TOKENS], totals[_NUM_TYPES]
     if types > 0:

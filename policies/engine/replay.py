@@ -60,34 +60,8 @@ class KnownRoots(NamedTuple):
     is_known: Bools
 
 
-def no_known_roots(roots: Roots) -> KnownRoots:
-    """What is known before any root was met, with arrays to be filled."""
-    num = len(roots.places)
-    return KnownRoots(np.empty(roots.counts.shape, np.uint16), np.zeros(num, np.int32), np.zeros(num, np.bool_))
-
-
-def sum_budgets(
-    roots: Roots, edges: EdgeScores, most: int, budgets: Ints, known: KnownRoots, contexts: Longs, table: StageTable
-) -> tuple[Longs, Doubles]:
-    """The sums over the rounds of trees of several budgets on each text.
-
-    Args:
-        roots: of all texts.
-        edges: without counts of the text; read where something is not known yet.
-        most: places above it are not told apart; no budget that ever reads what is known is larger.
-        budgets: int32 ``[B]``, drafted tokens.
-        known: from roots that were met before; filled for those that are met.
-        contexts: int64 ``[R]``, tokens before each root.
-        table: what rounds cost, for every budget and context that there is; of no stage: nothing.
-
-    Returns:
-        int64 ``[B, S, C]``, the `simlab.totals.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
-    """
-    return _sums_of_budgets(roots, *edges, most, budgets, known, contexts, table)
-
-
 @kernel
-def _sums_of_budgets(
+def sum_budgets(
     roots: Roots,
     top_k: int,
     edge_map: Doubles | None,
@@ -98,6 +72,22 @@ def _sums_of_budgets(
     contexts: Longs,
     table: StageTable,
 ) -> tuple[Longs, Doubles]:
+    """The sums over the rounds of trees of several budgets on each text; what is None is not even compiled.
+
+    Args:
+        roots: of all texts.
+        top_k: as the next two a part of `EdgeScores`, without counts of the text; read where something is not known.
+        edge_map: of the edges.
+        correction: of the edges.
+        most: places above it are not told apart; no budget that ever reads what is known is larger.
+        budgets: int32 ``[B]``, drafted tokens.
+        known: from roots that were met before; filled for those that are met.
+        contexts: int64 ``[R]``, tokens before each root.
+        table: what rounds cost, for every budget and context that there is; of no stage: nothing.
+
+    Returns:
+        int64 ``[B, S, C]``, the `simlab.totals.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
+    """
     shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
     workspace = workspace_for(roots, top_k, most)
@@ -120,7 +110,7 @@ def _sum_budgets(
     sums: Longs,
     seconds: Doubles,
 ) -> None:
-    """`sum_budgets`; what is None is not even compiled."""
+    """`sum_budgets` in arrays that are there."""
     insertions, available, is_known, firsts = known.insertions, known.num_available, known.is_known, roots.firsts
     for text in range(firsts.size - 1):
         last = firsts[text + 1]
@@ -149,19 +139,8 @@ def _sum_budgets(
 
 
 @kernel
-def sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Longs, firsts: Longs) -> Longs:
-    """The sums over rounds of each text.
-
-    Args:
-        roots: int64 ``[N]``, where each round starts.
-        num_drafted: int64 ``[N]``.
-        num_accepted: int64 ``[N]``.
-        ends: int64 ``[S]``, where the rounds of each text end.
-        firsts: int64 ``[S + 1]``, the first root of each text.
-
-    Returns:
-        int64 ``[S, C]``, the `simlab.totals.COUNTS`.
-    """
+def _sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Longs, firsts: Longs) -> Longs:
+    """`counts_of_rounds`, from the columns of `TextRounds` and the first root of each text."""
     sums, start = np.zeros((ends.size, _NUM_COUNTS), np.int64), 0
     for text in range(ends.size):
         for index in range(start, ends[text]):
@@ -317,15 +296,17 @@ class Replay:
         # Where a text is longer than was measured the rounds tell whether one of them is.
         fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
         slow = [some for some in group.fixed if some not in fixed]
-        if isinstance(order, BestFirst) and not (order.edge.counts_text or group.others or slow):
-            edges, known, layer = order.edge_scores(roots), no_known_roots(roots), None
+        if isinstance(order, BestFirst) and not (order.is_beam or order.edge.counts_text or group.others or slow):
+            edges, layer, num = order.edge_scores(roots), None, len(roots.places)
+            nothing = np.empty(roots.counts.shape, np.uint16), np.zeros(num, np.int32)
+            known = KnownRoots(*nothing, np.zeros(num, np.bool_))
         else:
             layer = order.layer(texts, group.most, group.scored)
             edges, every = _NO_EDGES, np.ones(len(roots.places), np.bool_)
             known = KnownRoots(layer.insertions, layer.num_available, every)
         for some in fixed:
             table = NO_STAGES if some.cost is None else some.cost.stages(STAGES).beside(some.cost.draw_stages(STAGES))
-            counts, seconds = sum_budgets(roots, edges, group.most, some.budgets, known, texts.contexts, table)
+            counts, seconds = sum_budgets(roots, *edges, group.most, some.budgets, known, texts.contexts, table)
             sums.counts[some.places] = counts
             if some.cost is not None:
                 sums.seconds[some.places] = seconds[..., : len(STAGES)]
@@ -350,7 +331,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
 
 def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
     """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.totals.COUNTS`."""
-    return sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
+    return _sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
 
 
 def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> ReplaySums:

@@ -7,7 +7,7 @@ can be drawn again.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root
 from simlab.policies.edges.redrafts import BranchLists
 from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder
-from simlab.policies.orders.lattice_sources import LatticeSource
+from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource
 from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.recorded import RecordedTexts, Roots
 
@@ -108,7 +108,8 @@ def edge_scoring_of(order: NodeOrder) -> EdgeScoring | None:
         return EdgeScoring(order.key, order.has_probabilities, None, order.frequencies)
     if isinstance(order, LatticeOrder):
         # A 3-gram on top is scored by no list, and families enter whole whatever their scores are.
-        source = order.source.with_probabilities
+        source = order.source
+        source = replace(source, depth_price=0.0) if isinstance(source, PoolSource) else source
         return EdgeScoring(source.key, True, None, None, source) if order.shape == BestPaths() else None
     edge = getattr(order, "edge", None)
     return None if edge is None else EdgeScoring(edge.key, edge.has_probabilities, edge, None)

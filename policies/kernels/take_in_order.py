@@ -9,12 +9,12 @@ from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
-    scores_of,
+    built_tree,
     take_corrected_into,
     take_into,
     tree_buffers_for,
 )
-from simlab.policies.kernels.true_places import LISTS, PARENTS, RANKS
+from simlab.policies.kernels.true_places import PARENTS, RANKS
 
 
 @kernel
@@ -37,8 +37,7 @@ def take_in_order(
         width: only the first so many nodes of a depth have children.
 
     Returns:
-        int32 ``[4, N + 1]``, tokens, parents, depths and ranks of the nodes in order, the root first; and float64
-        ``[N + 1]``, their path scores.
+        as `built_tree` does.
     """
     lattice, buffers = lattice_of(children), tree_buffers_for(budget)
     if correction.weights.size > 0:
@@ -49,7 +48,7 @@ def take_in_order(
         num = take_corrected_into(lattice, correction, weights, before_root, root_token, width, buffers)
     else:
         num = take_into(lattice, root_token, width, buffers)
-    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+    return built_tree(buffers, num)
 
 
 @kernel

@@ -62,7 +62,7 @@ def walk_buffers_for(lattice: Lattice) -> WalkBuffers:
 
 @borrowing_kernel
 def insert_true_by_count(lattice: Lattice, text: Ints, most: int, walk: WalkBuffers, insertions: Shorts) -> int:
-    """The places of the nodes of the true path in the best-first tree, as `take_lattice` has it.
+    """The places of the nodes of the true path in the best-first tree, as `take_into` has it.
 
     Args:
         lattice: the candidates; ranks are places in the lists.
@@ -165,49 +165,17 @@ def tree_buffers_for(most: int) -> TreeBuffers:
 
 
 @kernel
-def take_lattice(lattice: Lattice, root_token: int, most: int, width: int = EVERY_NODE) -> tuple[Ints, Doubles]:
-    """The best candidates whose parents are taken, one after the other.
-
-    Args:
-        lattice: the candidates.
-        root_token: the root.
-        most: drafted tokens, fewer where the candidates run out.
-        width: only the first so many nodes of a depth have children.
+def built_tree(buffers: TreeBuffers, num: int) -> tuple[Ints, Doubles]:
+    """A tree of so many nodes below the root, out of the buffers that it was built in.
 
     Returns:
         int32 ``[4, N + 1]``, tokens, parents, depths and ranks of the nodes in order, the root first; and float64
         ``[N + 1]``, their path scores.
     """
-    buffers = tree_buffers_for(most)
-    num = take_into(lattice, root_token, width, buffers)
-    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
-
-
-@kernel
-def expand_lattice(lattice: Lattice, root_token: int, most: int, width: int) -> tuple[Ints, Doubles]:
-    """Node after node, from the root on, the first children enter together; the next is that of the best path score.
-
-    Args:
-        lattice: the candidates.
-        root_token: the root.
-        most: drafted tokens, fewer where the candidates run out.
-        width: the most children of a node.
-
-    Returns:
-        As `take_lattice`.
-    """
-    buffers = tree_buffers_for(most)
-    num = expand_into(lattice, root_token, width, buffers)
-    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
-
-
-@kernel
-def scores_of(costs: Longs, num: int) -> Doubles:
-    """The path scores of the root and so many nodes, float64 ``[num + 1]``."""
     scores = np.empty(num + 1, np.float64)
     for node in range(num + 1):
-        scores[node] = -costs[node] / STEPS_PER_NAT + 0.0
-    return scores
+        scores[node] = -buffers.costs[node] / STEPS_PER_NAT + 0.0
+    return buffers.tree[:LISTS, : num + 1].copy(), scores
 
 
 @borrowing_kernel

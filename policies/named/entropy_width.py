@@ -22,8 +22,7 @@ from simlab.policies.edges.correction import Correction, no_correction
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import count_buffers_for, insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import take_in_order
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policies.orders.width_caps import (
     HIGHEST_POWER,
     WidthCaps,
@@ -82,7 +81,7 @@ class WidthCapped:
             draft.root_token,
             most,
         )
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

@@ -13,8 +13,7 @@ from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected, edge_map_of
 from simlab.policies.edges.ngram import empty_counts
-from simlab.policies.orders.beam import EVERY_DEPTH, Beam
-from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.best_first import EVERY_DEPTH, BestFirst
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
 from simlab.policies.orders.engine_first import TIES, EngineFirst
 from simlab.policies.orders.expand_parent import ExpandParent
@@ -255,7 +254,7 @@ class Tree(Composed):
             return EngineFirst(self.order, self.top_k or _WIDE), {}
         if self.order == "beam":
             deepest = EVERY_DEPTH if self.depth is None else self.depth + 1
-            return Beam(edge, width=self.width, deepest=deepest), ids
+            return BestFirst(edge, width=self.width, deepest=deepest), ids
         return BestFirst(edge), ids
 
     def _source(self, channel: str) -> LatticeSource:

@@ -1,15 +1,19 @@
-"""Best-first trees: the drafted tokens with the largest path scores.
+"""Best-first trees: the drafted tokens with the largest path scores; and beams, in which few of a depth have children.
 
 Ringel and Romano, "DDTree" (2026), arXiv 2604.12989. Path scores are sums on the grid of
 `simlab.grid`, so they are exact; equal scores are resolved by the smaller tuple of ranks, a
 prefix first. It is the released code's order up to D grid steps.
+
+EAGLE-2 (Li and others 2024, arXiv 2406.16858) draws a beam of 10 and reranks all that the beam ever looked at; PRESTO
+(2026, arXiv 2607.22634) calls the same "beam search with global retention". Path scores never rise with the depth, so
+one heap takes the nodes in their order: the first ones of a depth that come out of it are that depth's beam.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.arrays import Doubles, Floats, Ints, Shorts, read_only
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
 from simlab.policies.edges.children import EVERY_COST, empty_children
@@ -19,11 +23,8 @@ from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import insert_true_path, take_in_order
+from simlab.policies.kernels.take_lattice import EVERY_NODE
 from simlab.policies.kernels.true_places import (
-    DEPTHS,
-    PARENTS,
-    RANKS,
-    TOKENS,
     EdgeScores,
     find_corrected_true_places,
     find_mapped_true_places,
@@ -31,24 +32,43 @@ from simlab.policies.kernels.true_places import (
     num_kept_paths,
     workspace_for,
 )
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
+EVERY_DEPTH = 1 << 30
 _EVERY_RANK = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class BestFirst:
-    """Candidates in the order of their path scores."""
+    """Candidates in the order of their path scores, all of them or those that a beam looks at.
+
+    The beam of a depth is the ``width`` best children of the beam above; all its children are looked at, and equal
+    scores go by the smaller ranks. With ``width`` at least the budget that is every node a best-first tree could
+    hold.
+
+    Attributes:
+        edge: what scores an edge; its ``top_k`` is how many children a node has.
+        width: nodes of a depth that have children.
+        deepest: no node lies deeper.
+    """
 
     edge: EdgeModel
+    _: KW_ONLY
+    width: int = EVERY_NODE
+    deepest: int = EVERY_DEPTH
     scores_fall: bool = field(default=True, init=False)
+
+    @property
+    def is_beam(self) -> bool:
+        """Whether some nodes have no children whatever their path scores are."""
+        return self.width < EVERY_NODE or self.deepest < EVERY_DEPTH
 
     @property
     def key(self) -> str:
         """Shape and edge model."""
-        return f"best-first:{self.edge.key}"
+        return f"best-first:{self.width}:{self.deepest}:{self.edge.key}"
 
     @property
     def needs(self) -> Needs:
@@ -63,21 +83,27 @@ class BestFirst:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
-        correction = with_text_counts(self.edge.correction(marginals.depth, 0), committed)
+        counts = np.diff(marginals.offsets)[: self.deepest]
+        correction = with_text_counts(self.edge.correction(len(counts), 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         # Where scores fall with the rank, no more ranks than nodes can enter.
         top_k = min(self._top_k, most) if isinstance(self.edge, Marginal) else self._top_k
-        return _nodes(marginals, top_k, self.edge.edge_map, correction, before, draft.root_token, most)
+        edges = top_k, self.edge.edge_map, correction, before, draft.root_token
+        return ordered_nodes(*_tree(marginals.ids, marginals.log_probs, counts, *edges, most, self.width))
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
-        edges, columns = self.edge_scores(roots), (layer.insertions, layer.num_available)
-        if layer.scores is None:
-            _fill_places(roots, *edges, most, *columns)
-        else:
-            _fill_scores(roots, self._top_k, self.edge.edge_map, edges.correction, most, *columns, layer.scores)
+        columns = layer.insertions, layer.num_available
+        if not self.is_beam and layer.scores is None:
+            _fill_places(roots, *self.edge_scores(roots), most, *columns)
+            return layer
+        if self.deepest < roots.counts.shape[1]:
+            roots = roots._replace(counts=read_only(np.ascontiguousarray(roots.counts[:, : self.deepest])))
+        correction = self.edge_scores(roots).correction or (no_correction() if self.is_beam else None)
+        edges = self._top_k, self.edge.edge_map, correction
+        _fill_scores(roots, *edges, most, self.width, *columns, layer.score_rows)
         return layer
 
     def edge_scores(self, roots: Roots) -> EdgeScores:
@@ -93,7 +119,9 @@ class BestFirst:
 
 def best_first(root_token: int, marginals: Marginals, budget: int) -> OrderedNodes:
     """The best-first tree of at most ``budget`` drafted tokens; fewer where the candidates run out."""
-    return _nodes(marginals, _EVERY_RANK, NO_MAP, no_correction(), -1, root_token, budget)
+    edges = _EVERY_RANK, NO_MAP, no_correction(), -1, root_token
+    counts = np.diff(marginals.offsets)
+    return ordered_nodes(*_tree(marginals.ids, marginals.log_probs, counts, *edges, budget, EVERY_NODE))
 
 
 def ranks_used(marginals: Marginals, budget: int) -> Ints:
@@ -114,45 +142,22 @@ def _ranks_used(depths: Ints, ranks: Ints, num_depths: int) -> Ints:
     return used
 
 
-def _nodes(
-    marginals: Marginals,
-    top_k: int,
-    edge_map: Doubles,
-    correction: Correction,
-    before_root: int,
-    root_token: int,
-    most: int,
-) -> OrderedNodes:
-    tree, scores = _taken(
-        marginals.ids,
-        marginals.log_probs,
-        marginals.offsets,
-        top_k,
-        edge_map,
-        correction,
-        before_root,
-        root_token,
-        most,
-    )
-    return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
-
-
 @kernel
-def _taken(
+def _tree(
     ids: Ints,
     log_probs: Floats,
-    offsets: Ints,
+    counts: Ints,
     top_k: int,
     edge_map: Doubles,
     correction: Correction,
     before_root: int,
     root_token: int,
     most: int,
+    width: int,
 ) -> tuple[Ints, Doubles]:
-    counts = offsets[1:] - offsets[:-1]
     children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
     fill_children(children, ids, log_probs, counts, 0, top_k, edge_map)
-    return take_in_order(children, correction, before_root, root_token, most)
+    return take_in_order(children, correction, before_root, root_token, most, width)
 
 
 @kernel
@@ -186,11 +191,12 @@ def _fill_scores(
     edge_map: Doubles,
     correction: Correction | None,
     most: int,
+    width: int,
     insertions: Shorts,
     available: Ints,
     scores: Doubles,
 ) -> None:
-    """A row of places and path scores for each root; trees are built for corrected scores alone."""
+    """A row of places and path scores for each root; trees are built for corrected scores and beams alone."""
     workspace, guess = workspace_for(roots, top_k, most), 1 << 18
     buffers = np.empty((2, GATHER_FACTOR * most), np.int32)
     children = workspace.children
@@ -201,9 +207,11 @@ def _fill_scores(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
                 before, token = token_before(roots, text, root), root_token(roots, root)
-                tree, path_scores = take_in_order(children, correction, before, token, most)
+                tree, path_scores = take_in_order(children, correction, before, token, most, width)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
-                available[root], scores[root, : path_scores.size] = path_scores.size - 1, path_scores
+                available[root] = path_scores.size - 1
+                if scores.shape[1] > 0:
+                    scores[root, : path_scores.size] = path_scores
             else:
                 ranks, places = roots.true_ranks[root], insertions[root]
                 insertions_into(children, ranks, most, workspace.buffers, places, EVERY_COST)

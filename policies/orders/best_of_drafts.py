@@ -19,8 +19,8 @@ from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, no_correction
 from simlab.policies.kernels.take_in_order import take_in_order
 from simlab.policies.kernels.take_lattice import insert_true_by_token
-from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.kernels.true_places import LISTS, PARENTS, TOKENS
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Asked, ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -65,7 +65,7 @@ class BestOfDrafts:
             only = branches.only((0,))
             drafts.append(_first_branches(BranchRows(only.lengths[None], only.depth, only.ids, only.log_probs)))
         tree, scores = _tree(*_together(drafts), no_correction(), 0, self.top_k, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

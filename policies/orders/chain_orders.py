@@ -15,7 +15,7 @@ from simlab.jit import kernel
 from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -97,7 +97,7 @@ class BranchedChain:
         counts = np.diff(marginals.offsets)
         settings = self.measure, self.num_branches, self.below
         tree, scores = _tree(marginals.ids, marginals.log_probs, counts, *settings, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

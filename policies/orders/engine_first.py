@@ -15,7 +15,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -57,7 +57,7 @@ class EngineFirst:
         counts = np.diff(marginals.offsets)
         where = (marginals.ids, marginals.log_probs, counts, 0, self.top_k, self.ties == UNO)
         tree, scores = _taken(*where, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

@@ -16,9 +16,8 @@ from simlab.jit import kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
 from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.take_in_order import insert_true_path
-from simlab.policies.kernels.take_lattice import expand_into, expand_lattice, tree_buffers_for
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.kernels.take_lattice import built_tree, expand_into, tree_buffers_for
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -66,7 +65,7 @@ class ExpandParent:
             draft.root_token,
             most,
         )
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
@@ -90,10 +89,10 @@ class ExpandParent:
 def _tree(
     ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
 ) -> tuple[Ints, Doubles]:
-    children = empty_children(counts.size, width)
+    children, buffers = empty_children(counts.size, width), tree_buffers_for(most)
     fill_marginal(children, ids, log_probs, counts, 0, width)
     _cap(children, caps, gap)
-    return expand_lattice(lattice_of(children), root_token, most, width)
+    return built_tree(buffers, expand_into(lattice_of(children), root_token, width, buffers))
 
 
 @kernel

@@ -28,18 +28,17 @@ from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
     TreeBuffers,
     WalkBuffers,
+    built_tree,
     expand_into,
     insert_true_by_count,
     insert_true_by_token,
-    scores_of,
     take_corrected_into,
     take_into,
     tree_buffers_for,
     walk_buffers_for,
 )
-from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Asked, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -140,7 +139,7 @@ class LatticeOrder:
             correction = with_text_counts(correction, committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         tree, scores = _taken(*self.source.at_root(draft), width, correction, before, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
@@ -172,7 +171,7 @@ def _taken(
     weights = np.empty(lattice.starts.size, np.float64)
     num_lists = fill_lattice(lattice, transitions, pools, branches, 0)
     num = _grow(lattice, num_lists, width, correction, weights, before_root, root_token, buffers)
-    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+    return built_tree(buffers, num)
 
 
 @kernel

@@ -1,8 +1,8 @@
 """What fills the lattice at a root: the channel that a policy reads, and how much of it."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ from simlab.policies.kernels.take_lattice import true_reach
 from simlab.policy import Asked, ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
+Kind = TypeVar("Kind")
+
 _EVERY_DEPTH = 1 << 30
 """More depths, rows or candidates than there are."""
 
@@ -53,11 +55,6 @@ class LatticeSource(Protocol):
 
     @property
     def has_probabilities(self) -> bool: ...
-
-    @property
-    def with_probabilities(self) -> "LatticeSource":
-        """The source of the same lists, scored by probabilities."""
-        ...
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root.
@@ -90,6 +87,7 @@ class TransitionSource:
     _: KW_ONLY
     previous: int = 16
     top_k: int = 16
+    has_probabilities: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if min(self.previous, self.top_k) < 1:
@@ -106,28 +104,14 @@ class TransitionSource:
         least = (("previous", self.previous), ("top_k", self.top_k))
         return Needs(top_k=self.previous, channels=(ChannelNeed(self.channel, TRANSITIONS, least=least),))
 
-    @property
-    def has_probabilities(self) -> bool:
-        """Every row is a law of the next token."""
-        return True
-
-    @property
-    def with_probabilities(self) -> "TransitionSource":
-        """This source: its scores are probabilities."""
-        return self
-
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
-        transitions = _found(draft.channels, self.channel)
-        if not isinstance(transitions, Transitions):
-            raise _other_kind(self.channel, TRANSITIONS)
+        transitions = _channel(draft.channels, self.channel, Transitions, TRANSITIONS)
         return self._lists(transitions, transitions.num_rows[None], np.array([0, len(transitions.ids)], np.int64))
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:
         """The lists of all roots of some texts."""
-        rows = _found(texts.channels, self.channel)
-        if not isinstance(rows, TransitionRows):
-            raise _other_kind(self.channel, TRANSITIONS)
+        rows = _channel(texts.channels, self.channel, TransitionRows, TRANSITIONS)
         return self._lists(rows, rows.num_rows, rows.starts())
 
     def _lists(self, rows: Transitions | TransitionRows, num_rows: Ints, starts: Longs) -> ChannelLists:
@@ -175,23 +159,14 @@ class PoolSource:
         """Not with a price on depths."""
         return self.depth_price == 0.0
 
-    @property
-    def with_probabilities(self) -> "PoolSource":
-        """Without the price on depths."""
-        return replace(self, depth_price=0.0)
-
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
-        pool = _found(draft.channels, self.need.name)
-        if not isinstance(pool, Pool):
-            raise _other_kind(self.need.name, POOL)
+        pool = _channel(draft.channels, self.need.name, Pool, POOL)
         return self._lists(pool, np.array([0, len(pool.tokens)], np.int64))
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:
         """The lists of all roots of some texts."""
-        rows = _found(texts.channels, self.need.name)
-        if not isinstance(rows, PoolRows):
-            raise _other_kind(self.need.name, POOL)
+        rows = _channel(texts.channels, self.need.name, PoolRows, POOL)
         return self._lists(rows, rows.starts())
 
     def _lists(self, rows: Pool | PoolRows, starts: Longs) -> ChannelLists:
@@ -223,6 +198,7 @@ class BranchSource:
     count: int = 4
     whole: bool = False
     top_k: int = 8
+    has_probabilities: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if self.count < 0 or self.top_k < 1:
@@ -240,16 +216,6 @@ class BranchSource:
         least = (("branches", num), ("top_k", self.top_k))
         return Needs(top_k=1, channels=(ChannelNeed(self.channel, BRANCHES, least=least),) if num else ())
 
-    @property
-    def has_probabilities(self) -> bool:
-        """The lists are laws: what a branch says where the chain is rejected, as probable as that is."""
-        return True
-
-    @property
-    def with_probabilities(self) -> "BranchSource":
-        """This source: its scores are probabilities."""
-        return self
-
     def asked(self, draft: Draft) -> Asked:
         """The branches of one root that are read."""
         _, log_probs = _chain_of(draft.drafted())
@@ -261,20 +227,14 @@ class BranchSource:
         ids, log_probs = _chain_of(draft.drafted())
         rows = None
         if self.count + self.whole:
-            branches = _found(draft.channels, self.channel)
-            if not isinstance(branches, Branches):
-                raise _other_kind(self.channel, BRANCHES)
+            branches = _channel(draft.channels, self.channel, Branches, BRANCHES)
             rows = BranchRows(branches.lengths[None], branches.depth, branches.ids, branches.log_probs)
         return self._lists(ids[None], log_probs[None], rows)
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:
         """The lists of all roots of some texts."""
-        rows = None
-        if self.count + self.whole:
-            found = _found(texts.channels, self.channel)
-            if not isinstance(found, BranchRows):
-                raise _other_kind(self.channel, BRANCHES)
-            rows = found
+        reads = self.count + self.whole > 0
+        rows = _channel(texts.channels, self.channel, BranchRows, BRANCHES) if reads else None
         return self._lists(*_chains(texts.drafted()), rows)
 
     def _lists(self, ids: Ints, log_probs: Floats, rows: BranchRows | None) -> ChannelLists:
@@ -366,14 +326,16 @@ def _shared(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return read_only(np.ascontiguousarray(array))
 
 
-def _found(channels: "Mapping[str, Channel] | Mapping[str, ChannelRows]", name: str) -> "Channel | ChannelRows":
+def _channel(
+    channels: Mapping[str, Channel] | Mapping[str, ChannelRows], name: str, wanted: type[Kind], kind: str
+) -> Kind:
+    """The channel of a name, which must be there and of a kind."""
     if name not in channels:
         raise MissingChannelError(
             f"the policy reads the channel {name}, and there is {', '.join(channels) or 'none'} here; read it with the "
             "texts, or declare it in the policy's needs"
         )
-    return channels[name]
-
-
-def _other_kind(name: str, kind: str) -> MissingChannelError:
-    return MissingChannelError(f"the policy reads {kind} in the channel {name}, and it holds another kind")
+    found = channels[name]
+    if not isinstance(found, wanted):
+        raise MissingChannelError(f"the policy reads {kind} in the channel {name}, and it holds another kind")
+    return found

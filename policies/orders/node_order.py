@@ -43,6 +43,11 @@ class OrderedNodes(NamedTuple):
     scores: Doubles
 
 
+def ordered_nodes(tree: Ints, scores: Doubles) -> OrderedNodes:
+    """The nodes of a tree int32 ``[4, N + 1]``, rows as `simlab.policies.kernels.true_places` has them."""
+    return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderLayer:
     """What every budget needs to know of some texts: whole numbers for each root, whatever the budget.
@@ -191,7 +196,7 @@ class StaticOrder:
         marginals, (costs, ranks) = draft.drafted(), self._lists()
         counts = np.diff(marginals.offsets)
         tree, scores = _tree(marginals.ids, counts, costs, ranks, no_correction(), draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

@@ -12,7 +12,7 @@ from simlab.policies.edges.redrafts import BranchLists, chain_length
 from simlab.policies.kernels.take_lattice import insert_true_by_token
 from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.lattice_sources import BranchSource
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Asked, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -53,7 +53,7 @@ class RedraftOrder:
         branches = self.source.at_root(draft).branches
         assert branches is not None
         tree, scores = _tree(branches, self.exclude, draft.root_token, most)
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return ordered_nodes(tree, scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

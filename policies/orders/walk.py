@@ -1,4 +1,11 @@
-"""From places in the order of nodes to rounds: how a policy of nested trees goes through texts."""
+"""From places in the order of nodes to rounds: how a policy of nested trees goes through texts.
+
+Where the target drafts for itself some nodes carry masks. Samragh and others 2025, "Your LLM Knows the Future", arXiv
+2507.11851, whose linear and quadratic decoding are the two ends of one number: the masks stand behind the first nodes
+in the order in which they enter. Where the last accepted node is one of these, the next root has a draft at no further
+pass. Where it is not, the next round drafts nothing: it is a pass of the root with masks behind it, commits one token,
+and gives the next root a draft.
+"""
 
 import numpy as np
 
@@ -6,43 +13,24 @@ from simlab.arrays import Ints, Longs, Shorts
 from simlab.columns import TextRounds
 from simlab.jit import inlined_kernel, kernel
 
+EVERY_NODE = 1 << 30
+"""As the last node that carries masks: every root has a draft, as where a drafter makes it."""
 
-def walk_layer(insertions: Shorts, num_drafted: Ints, firsts: Longs) -> TextRounds:
+
+def walk_layer(
+    insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int = EVERY_NODE, first_draft: bool = True
+) -> TextRounds:
     """The rounds of trees that hold the first nodes of an order.
 
     Args:
         insertions: uint16 ``[R, D]``, the place of each node of the true path at each root, from 1; they rise.
-        num_drafted: int32 ``[R]``, the size of the tree at each root.
+        num_drafted: int32 ``[R]``, the size of the tree at each root, where it has a draft.
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
+        masked: the number of the last node that carries masks, the root's being 0; -1: none does.
+        first_draft: whether the first root of a text has a draft: masks stand behind the prompt.
     """
-    visited, ends = _walk(insertions, num_drafted, firsts)
-    return rounds_of_walk(visited, num_drafted, ends)
-
-
-def rounds_of_walk(visited: Longs, num_drafted: Ints, ends: Longs) -> TextRounds:
-    """The rounds of a walk.
-
-    Args:
-        visited: int64 ``[2, N]``, the roots, and how many tokens were accepted there.
-        num_drafted: int32 ``[R]``, at each root.
-        ends: int64 ``[S]``, where the rounds of each text end.
-    """
-    return TextRounds(visited[0], num_drafted[visited[0]].astype(np.int64), visited[1], ends)
-
-
-@kernel
-def _walk(insertions: Shorts, num_drafted: Ints, firsts: Longs) -> tuple[Longs, Longs]:
-    visited, ends = np.empty((2, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
-    number = 0
-    for text in range(firsts.size - 1):
-        root = firsts[text]
-        while root < firsts[text + 1]:
-            accepted = num_accepted(insertions, root, int(num_drafted[root]))
-            visited[0, number], visited[1, number] = root, accepted
-            number += 1
-            root += accepted + 1
-        ends[text] = number
-    return visited[:, :number].copy(), ends
+    visited, ends = _walk(insertions, num_drafted, firsts, masked, first_draft)
+    return TextRounds(visited[0], visited[1], visited[2], ends)
 
 
 @inlined_kernel
@@ -54,34 +42,8 @@ def num_accepted(insertions: Shorts, root: int, num_drafted: int) -> int:
     return accepted
 
 
-# From places in the order of nodes to rounds, where the target drafts for itself.
-#
-# Samragh and others 2025, "Your LLM Knows the Future", arXiv 2507.11851, whose linear and quadratic decoding are the
-# two ends of one number. Some nodes of a tree carry masks, the first ones in the order in which they enter. Where the
-# last accepted node is one of these, the next root has a draft at no further pass. Where it is not, the next round
-# drafts nothing: it is a pass of the root with masks behind it, commits one token, and gives the next root a draft.
-
-
-def walk_masked(
-    insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int, first_draft: bool = True
-) -> TextRounds:
-    """The rounds of trees that hold the first nodes of an order, of which the first ones carry masks.
-
-    Args:
-        insertions: uint16 ``[R, D]``, the place of each node of the true path at each root, from 1; they rise.
-        num_drafted: int32 ``[R]``, the size of the tree at each root, where it has a draft.
-        firsts: int64 ``[S + 1]``, the first root of each text, and R.
-        masked: the number of the last node that carries masks, the root's being 0; -1: none does.
-        first_draft: whether the first root of a text has a draft: masks stand behind the prompt.
-    """
-    visited, ends = _masked_walk(insertions, num_drafted, firsts, masked, first_draft)
-    return TextRounds(visited[0], visited[1], visited[2], ends)
-
-
 @kernel
-def _masked_walk(
-    insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int, first_draft: bool
-) -> tuple[Longs, Longs]:
+def _walk(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int, first_draft: bool) -> tuple[Longs, Longs]:
     """int64 ``[3, N]``: the root, drafted and accepted tokens of each round; and where those of each text end."""
     visited, ends = np.empty((3, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
     number = 0

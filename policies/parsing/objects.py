@@ -26,6 +26,7 @@ import numpy as np
 from simlab.errors import PolicyError, UsageError
 from simlab.ids import content_digest, content_id
 from simlab.policies import POLICIES
+from simlab.policies.routing.routed_policy import PolicyClass
 from simlab.untrusted.json_text import file_bytes
 
 PLAIN = (bool, int, float, str, type(None))
@@ -38,17 +39,21 @@ _IN_FILE = "put the class in a file, such as mine.py, and import it from there, 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassSource:
-    """Where the class of a policy comes from.
+    """A policy class, and what names it.
 
     Attributes:
         typed: how its label begins.
         name: in result rows: as in the table of policies, ``file.py:Class``, or of a notebook ``__main__:Class``.
+        make: the class.
         artefact_ids: the digest of its source; empty of a policy of the table.
+        held: of an object, the ids of fields that are no plain values.
     """
 
     typed: str
     name: str
+    make: PolicyClass
     artefact_ids: Mapping[str, str]
+    held: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def is_policy_class(given: object) -> bool:
@@ -94,15 +99,15 @@ def class_source(kind: type) -> ClassSource:
     if kind.__module__.startswith(_BUILT_IN):
         for name in POLICIES:
             if POLICIES[name] is kind:
-                return ClassSource(name, name, {})
+                return ClassSource(name, name, kind, {})
     name = kind.__name__
     if name in POLICIES or name == "autoregressive":
         raise PolicyError(f"a class of one's own may not be called `{name}`, as a policy of simlab is; rename it")
     path = _file_of(kind)
     if path is not None:
         digest = hashlib.sha256(file_bytes(path)).hexdigest()
-        return ClassSource(name, f"{path.name}:{name}", {"source": digest})
-    return ClassSource(name, f"{kind.__module__}:{name}", {"source": _NotebookSource(kind).digest()})
+        return ClassSource(name, f"{path.name}:{name}", kind, {"source": digest})
+    return ClassSource(name, f"{kind.__module__}:{name}", kind, {"source": _NotebookSource(kind).digest()})
 
 
 def settings_of_object(policy: object) -> tuple[dict[str, object], dict[str, str]]:

@@ -27,10 +27,11 @@ from simlab.errors import CostError, PolicyError, did_you_mean, named_or_listed
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import finite_number, is_whole, whole_number
 from simlab.policies import POLICIES
-from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
+from simlab.policies.artefacts import Artefacts, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.objects import (
     PLAIN,
+    ClassSource,
     check_is_policy,
     class_source,
     is_policy_class,
@@ -76,17 +77,6 @@ class NamedPolicy:
     policy_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A policy class, and what names it; ``held`` are the ids of fields of an object that are no plain values."""
-
-    typed: str
-    name: str
-    make: PolicyClass
-    artefact_ids: Mapping[str, str]
-    held: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 def parse_policies(given: GivenPolicies, artefacts: Artefacts | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, in order; a point asked for twice is there once.
 
@@ -125,12 +115,11 @@ def _given_points(given: GivenPolicy, artefacts: Artefacts) -> Iterator[NamedPol
         yield _point(source, made, typed, artefacts)
 
 
-def _object(given: object) -> tuple[_Source, str, AnyPolicy, dict[str, str]]:
+def _object(given: object) -> tuple[ClassSource, str, AnyPolicy, dict[str, str]]:
     """The source of an object, its label, the object itself, and its settings as they are typed."""
     check_is_policy(given)
     kind = cast(type, given) if is_policy_class(given) else type(given)
-    of = class_source(kind)
-    source = _Source(of.typed, of.name, kind, of.artefact_ids)
+    source = class_source(kind)
     if is_policy_class(given):
         _check_keys(source, [])
         with _refusing(source.typed):
@@ -160,18 +149,18 @@ def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
         yield _point(source, made, typed, artefacts)
 
 
-def _source(text: str) -> tuple[_Source, str]:
+def _source(text: str) -> tuple[ClassSource, str]:
     """The class that a text names, and the text of its settings."""
     in_file = split_user_file(text)
     if in_file is not None:
         path, class_name, settings = in_file
         own, digest = load_policy_class(path, class_name)
-        return _Source(f"{path}:{class_name}", f"{path.name}:{class_name}", own, {"source": digest}), settings
+        return ClassSource(f"{path}:{class_name}", f"{path.name}:{class_name}", own, {"source": digest}), settings
     name, colon, settings = text.partition(":")
     make = named_class(name)
     if colon and not settings:
         raise PolicyError(f"`{_cut(text)}` ends where settings should follow; write {name}:key=value, or {name} alone")
-    return _Source(name, name, make, {}), settings
+    return ClassSource(name, name, make, {}), settings
 
 
 def named_class(name: str) -> PolicyClass:
@@ -191,7 +180,7 @@ def named_class(name: str) -> PolicyClass:
     )
 
 
-def _pairs(source: _Source, text: str, settings: str) -> Iterator[tuple[str, str]]:
+def _pairs(source: ClassSource, text: str, settings: str) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     pairs = re.findall(rf"(?:{_QUOTED}|[^,])+", settings)
     for pair in pairs:
@@ -205,7 +194,7 @@ def _pairs(source: _Source, text: str, settings: str) -> Iterator[tuple[str, str
         yield key, values
 
 
-def _meant_by(source: _Source, pairs: Sequence[str], lone: str) -> str:
+def _meant_by(source: ClassSource, pairs: Sequence[str], lone: str) -> str:
     """What was probably meant by a value without a key: another of the key before it, or the first setting's."""
     if "=" in lone:
         return ""
@@ -245,9 +234,9 @@ def _refusing(label: str) -> Iterator[None]:
         raise PolicyError(f"`{label}`: {error}") from error
 
 
-def _point(source: _Source, made: AnyPolicy, typed: Mapping[str, str], artefacts: Artefacts) -> NamedPolicy:
+def _point(source: ClassSource, made: AnyPolicy, typed: Mapping[str, str], artefacts: Artefacts) -> NamedPolicy:
     label = _label(source, typed)
-    if isinstance(made, FitsItsTrace):
+    if isinstance(made, Composed):
         with _refusing(label):
             fitted = made.fitted(artefacts)
         names = [field.name for field in _fields(source) if getattr(fitted, field.name) != getattr(made, field.name)]
@@ -271,14 +260,14 @@ _CAPS = ("budget", "tree_budget", "max_budget")
 """Settings that say how many tokens a round drafts at most."""
 
 
-def _default_caps(source: _Source, artefacts: Artefacts) -> dict[str, Setting]:
+def _default_caps(source: ClassSource, artefacts: Artefacts) -> dict[str, Setting]:
     """Caps that nobody typed and that the prices at hand do not reach, cut to what they reach."""
     defaults = {field.name: field.default for field in _fields(source) if field.name in _CAPS}
     whole = {name: value for name, value in defaults.items() if type(value) is int}
     return {name: cut for name, value in whole.items() if (cut := artefacts.within_prices(value)) != value}
 
 
-def _label(source: _Source, typed: Mapping[str, str]) -> str:
+def _label(source: ClassSource, typed: Mapping[str, str]) -> str:
     settings = ",".join(f"{key}={value}" for key, value in typed.items())
     return f"{source.typed}:{settings}" if typed else source.typed
 
@@ -321,20 +310,20 @@ def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composit
     return made
 
 
-def _hints(source: _Source) -> dict[str, object]:
+def _hints(source: ClassSource) -> dict[str, object]:
     try:
         return typing.get_type_hints(source.make)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
         raise PolicyError(f"the types of the settings of {source.typed} cannot be read: {error}") from error
 
 
-def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
+def _fields(source: ClassSource) -> "list[dataclasses.Field[object]]":
     if not dataclasses.is_dataclass(source.make):
         raise PolicyError(f"{source.typed} must be a dataclass whose fields are its settings")
     return [field for field in dataclasses.fields(source.make) if field.init]
 
 
-def _check_keys(source: _Source, keys: Sequence[str]) -> None:
+def _check_keys(source: ClassSource, keys: Sequence[str]) -> None:
     fields = _fields(source)
     names = [field.name for field in fields]
     for key in keys:

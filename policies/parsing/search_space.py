@@ -4,30 +4,16 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
+from simlab.policies.composition import Described
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _RANGE = re.compile(rf'"(?:[^"\\]|\\.)*"|(?<=[:,])(?P<key>\w+)=(?P<low>{_NUMBER})~(?P<high>{_NUMBER})(?=,|$)')
 
 DIGITS = 4
 """Significant digits of a number that is drawn from a range, so that a label can be typed again."""
-
-
-@runtime_checkable
-class IsSearched(Protocol):
-    """A policy's class that says which of its settings a search tries."""
-
-    def searched(self, budget: int, depth: int) -> tuple[str, ...]:
-        """Settings as they are typed, ranges and lists among them, an entry each.
-
-        Args:
-            budget: drafted tokens, at most.
-            depth: of the draft set.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +89,8 @@ def built_in_entries(budget: int, depth: int) -> list[str]:
         depth: of the draft set.
     """
     return [
-        f"{name}:{settings}" for name, policy in POLICIES.items() for settings in searched_of(policy, budget, depth)
+        f"{name}:{settings}"
+        for name, policy in POLICIES.items()
+        if isinstance(policy, type) and issubclass(policy, Described)
+        for settings in policy.searched(budget, depth)
     ]
-
-
-def searched_of(policy: object, budget: int, depth: int) -> tuple[str, ...]:
-    """The settings that a search tries of a policy's class; none of a class that says nothing of it."""
-    return policy.searched(budget, depth) if isinstance(policy, IsSearched) else ()

@@ -18,7 +18,7 @@ from simlab.cost import CostTable
 from simlab.grid import grid_scalar, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
-from simlab.policies.costs.roofline import RooflineRounds
+from simlab.policies.costs.roofline import Roofline
 from simlab.policies.orders.node_order import OrderLayer
 
 FULL_SCAN = 1 << 30
@@ -170,7 +170,7 @@ class FloorAndStep(ReadsPaths):
     floor: int
     step: int
     doubling: bool = False
-    roofline: RooflineRounds | None = None
+    roofline: Roofline | None = None
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None

@@ -10,7 +10,7 @@ from simlab.cost import CostTable
 from simlab.jit import kernel
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.orders.walk import num_accepted, rounds_of_walk
+from simlab.policies.orders.walk import num_accepted
 from simlab.policies.rules.budgets import FULL_SCAN, ReadsPaths, best_surplus, expected_tokens
 from simlab.policy import Outcome
 
@@ -74,7 +74,7 @@ class OnlinePrice(ReadsPaths):
         costs = round_costs(self.cost, self.stages, self.most)
         settings = self.most, self.look_ahead, self.memory
         visited, sizes, ends = _walk(layer.insertions, layer.scores, contexts, costs, *settings, firsts)
-        return rounds_of_walk(visited, sizes, ends)
+        return TextRounds(visited[0], sizes[visited[0]].astype(np.int64), visited[1], ends)
 
 
 @kernel

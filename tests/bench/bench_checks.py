@@ -23,7 +23,7 @@ from simlab.traces.parquet.sizes import _sizes
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 CHECKS = (
-    (shards, ("check_draft_rows", "_check_before_reading")),
+    (shards, ("draft_fault", "refuse", "check_holds")),
     (reader, ("check_texts", "check_holds")),
     (files, ("check_size",)),
 )
@@ -37,7 +37,7 @@ main(["replay", "-p", "chain", "-p", "ddtree:budget=8/16/64"])
 WITHOUT = """
 from simlab.traces import reader
 from simlab.traces.format import files, shards
-for module, names in ((shards, ("check_draft_rows", "_check_before_reading")), (reader, ("check_texts", "check_holds")),
+for module, names in ((shards, ("draft_fault", "refuse", "check_holds")), (reader, ("check_texts", "check_holds")),
                       (files, ("check_size",))):
     for name in names:
         setattr(module, name, lambda *_: 0)

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from counted_texts import counts_of
 from made_up_costs import random_table
 
 from simlab.arrays import Doubles
 from simlab.cost import ChannelSeconds, CostTable
 from simlab.policies.artefacts import LEAST_WIDTH, NoArtefacts
 from simlab.policies.edges.correction import NUM_CLASSES
-from simlab.policies.edges.ngram import NGramCounts, counts_of
+from simlab.policies.edges.ngram import NGramCounts
 
 TARGET_CONFIG: Mapping[str, object] = {
     "num_hidden_layers": 3,

@@ -1,12 +1,13 @@
 """Made-up cost files and tables: no machine was timed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, CostTable
+from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, ChannelSeconds, CostTable
 from simlab.traces.artefacts.cost import Cell, CostFile, write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 
@@ -71,3 +72,15 @@ def random_table(generator: np.random.Generator, most_drafted: int = 20, longest
     seconds = {stage: generator.random((num_contexts, most_drafted + 1)) for stage in GRID_STAGES}
     seconds[PLAIN] = generator.random((num_contexts, 1))
     return CostTable("made-up", contexts, seconds)
+
+
+def with_channel(
+    generator: np.random.Generator, most_drafted: int, longest: int, name: str, units: Sequence[int]
+) -> CostTable:
+    """A random table with a channel, and one drawn again with other seconds of everything."""
+    table = random_table(generator, most_drafted, longest)
+    drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != CHANNEL}
+    shape = len(table.contexts), len(units)
+    first, other = (ChannelSeconds(np.array(units), generator.random(shape)) for _ in range(2))
+    again = replace(table, seconds=drawn, channels={name: other})
+    return replace(table, channels={name: first}, draws=(again,))

@@ -7,7 +7,7 @@ import oracle
 from marginals import grid_values, marginals_of, paths_of, rows_strategy
 
 from simlab import Draft, rounds
-from simlab.columns import columns_of
+from simlab.columns import RoundColumns, columns_of
 from simlab.grid import to_grid
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, layer_by_roots
@@ -99,3 +99,7 @@ def real_rows(seed: int, num_depths: int, num_ranks: int) -> list[oracle.Row]:
     values = -np.sort(-values, axis=1)
     grid = to_grid(values - np.log(np.exp(values).sum(axis=1, keepdims=True)) - 0.05)
     return [list(zip(range(num_ranks), row, strict=True)) for row in grid.tolist()]
+
+
+def same(columns: RoundColumns, other: RoundColumns) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))

@@ -11,7 +11,7 @@ from simlab.sequence_replay import rounds
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.reader import Trace
-from simlab.traces.synthetic import SyntheticHeads, shards_of, synthetic_manifest, synthetic_sequences
+from simlab.traces.synthetic import DRAFT, SyntheticHeads, shards_of, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter
 
 PLANTED = 6
@@ -57,3 +57,8 @@ def tokens_per_s(trace: Trace, typed: str, file: CostFile, wanted: "set[tuple[st
             for stage in (PLAIN,) if typed == "ar" else STAGES:
                 seconds += float(table.curve(stage, len(text.prompt.token_ids) + each.position)[each.num_drafted])
     return tokens / seconds
+
+
+def rows_of(trace: Trace) -> list[bytes]:
+    """The ids of a made-up trace's candidates, text after text."""
+    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]

@@ -10,6 +10,7 @@ from simlab.channels import ChannelRows, Pool, PoolRows, TransitionRows, Transit
 from simlab.draft import Draft, Prompt
 from simlab.grid import to_grid
 from simlab.policies.edges.lattice import LEAF, Lattice
+from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource
 from simlab.policies.orders.node_order import OrderedNodes
 from simlab.recorded import DraftRows, RecordedSequence
 
@@ -126,6 +127,19 @@ def draft_at(recorded: RecordedSequence, t: int) -> Draft:
     committed = np.concatenate([recorded.prompt.token_ids, recorded.text[: t + 1]]).astype(np.int32)
     channels = {name: rows.row(t, int(rows.starts()[t])) for name, rows in recorded.channels.items()}
     return Draft(None, int(recorded.text[t]), committed, len(committed) - 1, channels)
+
+
+def below_at(source: LatticeSource, draft: Draft) -> lattice_oracle.Below:
+    """What a source offers of a draft's only channel, as the oracle reads it."""
+    (one,) = draft.channels.values()
+    if isinstance(source, TransitionSource):
+        assert isinstance(one, Transitions)
+        rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
+        return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
+    assert isinstance(one, Pool)
+    assert isinstance(source, PoolSource)
+    nodes, deepest = (one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist()), dict(source.need.least)
+    return lattice_oracle.below_pool(*nodes, source.depth_price, deepest.get("depth", 1 << 30))
 
 
 def zero_head(ids: Ints, log_probs: Floats, counts: Ints, most_rows: int, width: int) -> Transitions:

@@ -48,7 +48,7 @@ def test_only_what_runs_is_mutated() -> None:
     ("module", "first"),
     [
         ("simlab/tree.py", "tests/simlab/test_tree.py"),
-        ("policies/orders/beam.py", "tests/policies/orders/test_beam.py"),
+        ("policies/orders/walk.py", "tests/policies/orders/test_masked_walk.py"),
         ("simlab/studies/fit_tables.py", "tests/simlab/studies/test_fit_tables.py"),
         ("analysis/statistics/slices.py", "tests/analysis/compare/test_comparisons.py"),
     ],

@@ -351,6 +351,8 @@ def test_the_reader_agrees_on_any_text(
         ("caddtree:budget=8,overhead=true", {"seconds"}),
         ("entropy-width:budget=12", {"entropies"}),
         ("price:budget=8", {"seconds", "memory"}),
+        ("vllm-adaptive", {"seconds"}),
+        ("sglang-dspark:probe=1", {"seconds"}),
         ("treeflash:budget=8,channel=transitions,previous=3,top_k=4", {"channels"}),
         ("taps:budget=8,channel=pool,beam=3,depth_price=0.1", {"channels"}),
         ("d2sd:budget=9,channel=branches,branches=2", {"channels"}),

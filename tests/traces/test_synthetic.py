@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simlab.traces.format.frames import lists_of
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import (
@@ -78,17 +76,3 @@ def test_candidates_stand_in_order_and_true_ranks_are_theirs(
                     truth = int(record.text[row + depth + 1])
                     assert (truth in ids.tolist()) == (rank < count)
                     assert rank >= count or (ids[rank], log_probs[rank]) == (truth, draft.true_log_prob[row, depth])
-
-
-@given(parts=st.lists(st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=2), max_size=5), max_size=4))
-def test_lists_are_the_values_one_row_after_the_other(parts: list[list[list[int]]]) -> None:
-    rng, made, expected = np.random.default_rng(0), [], []
-    for counts in (np.array(part, np.int32).reshape(-1, 2) for part in parts):
-        flat = rng.integers(-9, 9, int(counts.sum())).astype(np.int32)
-        made.append((flat, counts))
-        ends = np.cumsum(counts.sum(axis=1))
-        expected += [flat[end - num : end].tolist() for end, num in zip(ends, counts.sum(axis=1), strict=True)]
-    column = lists_of("ids", made, pl.List(pl.Int32()))
-    assert column.dtype == pl.List(pl.Int32())
-    assert column.name == "ids"
-    assert column.to_list() == expected

@@ -243,7 +243,11 @@ def test_modules_keep_to_their_floors() -> None:
             "from simlab.studies.replay import x",
             "must not import from simlab.studies.rep",
         ),
-        ("simlab.policies.edges.models", "from simlab.policies.orders.beam import x", "a floor that does not see"),
+        (
+            "simlab.policies.edges.models",
+            "from simlab.policies.orders.best_first import x",
+            "a floor that does not see",
+        ),
         ("simlab.policies.named.chain", "from simlab.policies.engine.replay import x", "a floor that does not see"),
         ("simlab.policies.fits.price", "from simlab.policies.engine.replay import x", "a floor that does not see"),
         ("simlab.traces.format.files", "from simlab.traces.reader import x", "a floor that does not see"),

@@ -287,9 +287,8 @@ def engine_timings(table: EngineTable, name: str, batch: int, context: int) -> P
         around = {probe // batch + shift for probe in table.token_probes for shift in range(-2, 2)}
         numbers = sorted({0, most} | {number for number in around if 0 <= number <= most})
     rows = [PassTiming(number, context, batch, table.pass_s(batch, batch * (number + 1))) for number in numbers]
-    return PassTimings(
-        name, _unsaid(table, batch, context), tuple(rows), _WITHIN if table.whole_steps else (), DRAFTED_ONLY
-    )
+    within = () if isinstance(table, StepCurves) else _WITHIN
+    return PassTimings(name, _unsaid(table, batch, context), tuple(rows), within, DRAFTED_ONLY)
 
 
 def _unsaid(table: EngineTable, batch: int, context: int) -> tuple[str, ...]:

@@ -38,7 +38,6 @@ class SampledSteps:
     """
 
     form: ClassVar[str] = SGLANG
-    whole_steps: ClassVar[bool] = True
     steps: Points
     max_batch_tokens: int
 
@@ -53,10 +52,6 @@ class SampledSteps:
     def token_probes(self) -> tuple[int, ...]:
         """Tokens of a step that were timed."""
         return tuple(size for size, _ in self.steps)
-
-    def draft_s(self, requests: int) -> float:
-        """Nothing: drafting is within the step."""
-        return 0.0
 
     def pass_s(self, requests: int, tokens: int) -> float:
         """Seconds of a step of so many tokens."""
@@ -75,7 +70,6 @@ class AdditiveSteps:
     """
 
     form: ClassVar[str] = SGLANG
-    whole_steps: ClassVar[bool] = True
     bias_s: float
     by_requests: Points
     by_tokens: Points
@@ -93,10 +87,6 @@ class AdditiveSteps:
     def token_probes(self) -> tuple[int, ...]:
         """Tokens of a step that were timed."""
         return tuple(size for size, _ in self.by_tokens)
-
-    def draft_s(self, requests: int) -> float:
-        """Nothing: drafting is within the step."""
-        return 0.0
 
     def pass_s(self, requests: int, tokens: int) -> float:
         """Seconds of a step of so many requests and tokens."""
@@ -117,7 +107,6 @@ class StepCurves:
     """
 
     form: ClassVar[str] = VLLM_CURVES
-    whole_steps: ClassVar[bool] = False
     draft: Points
     verify: Points
     graph_limit: int = 0
@@ -167,7 +156,6 @@ class BenchCell:
     """
 
     form: ClassVar[str] = VLLM_BENCH
-    whole_steps: ClassVar[bool] = True
     concurrency: int
     drafted: int
     round_s: float
@@ -182,10 +170,6 @@ class BenchCell:
     def token_probes(self) -> tuple[int, ...]:
         """Tokens of the one step that was timed."""
         return (self.concurrency * (self.drafted + 1),)
-
-    def draft_s(self, requests: int) -> float:
-        """Nothing: drafting is within the round."""
-        return 0.0
 
     def pass_s(self, requests: int, tokens: int) -> float:
         """Seconds of the one round, whatever is asked."""

@@ -1,20 +1,19 @@
 """The invariants of a channel, one sequence at a time; ``docs/reference/trace_format.md`` lists them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from simlab.arrays import Bools, Doubles, Floats, Ints, Longs, Shorts
-from simlab.channels import TRANSITIONS, PoolRows, kind_of
-from simlab.channels.rows import WHOLE_CHAIN, node_depths
-from simlab.grid import LOWEST, to_grid
+from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
+from simlab.channels import TRANSITIONS, BranchRows, PoolRows, TransitionRows, kind_of
+from simlab.channels.rows import WHOLE_CHAIN
+from simlab.grid import LOWEST
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.traces.channels.columns import (
-    BranchColumns,
     ChannelColumns,
     FeatureColumns,
-    TransitionColumns,
+    ListedColumns,
 )
 from simlab.traces.format.checks import (
     ID,
@@ -23,23 +22,20 @@ from simlab.traces.format.checks import (
     TWICE,
     WHOLE,
     WORDS,
+    Fault,
     candidates_fault,
-    firsts_of,
-    refuse,
+    fault_words,
 )
-from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ChannelInfo
 
-# The invariants that every read of a channel is held to, in one compiled pass.
-#
-# `simlab.traces.channels.checks` has all of them, in numpy, for the writer and for `simlab inspect`; what breaks one of
-# these there breaks it here, and what is whole there is whole here.
+# The invariants that every read of a channel is held to, in one compiled pass; the writer and `simlab inspect` look at
+# more.
 
 
 _BASE, _PARENT, _EXPANDED, _DEEP, _CHILDREN = range(16, 21)
 
-_WORDS = {
+CHANNEL_WORDS = {
     **WORDS,
     _BASE: "previous are not the first tokens of its draft set at the depth above",
     _PARENT: "parents must stand before their children and must not fall",
@@ -66,29 +62,25 @@ def transition_shape(info: ChannelInfo, manifest: Manifest) -> tuple[Ints, int, 
     return num_rows, min(info.setting("top_k"), base.num_proposable), base.vocab_size
 
 
-def check_transition_rows(
+def transition_fault(
     previous: Ints,
     ids: Ints,
     log_probs: Floats,
     base: DraftRows | None,
-    texts: Sequence[SequenceRecord],
     shape: tuple[Ints, int, int],
-    where: str,
-) -> None:
-    """Refuse transitions that a replay could not trust.
+) -> Fault:
+    """Why a replay could not trust transitions.
 
     Args:
         previous: int32 ``[R (S - 1)]``, of all these texts.
         ids: int32 ``[R S, W]``.
         log_probs: float32, the same.
         base: the rows of the draft set that they extend; None where these were not read.
-        texts: whose roots they are.
         shape: as `transition_shape` gives it.
-        where: the file, for the message.
     """
     num_rows, _, vocab_size = shape
     nothing = np.empty(0, np.int32)
-    found = _first_transition_fault(
+    return _first_transition_fault(
         previous,
         ids,
         log_probs,
@@ -99,29 +91,19 @@ def check_transition_rows(
         vocab_size,
         np.zeros(vocab_size, np.uint16),
     )
-    refuse(found, firsts_of(texts), texts, where, _WORDS)
 
 
-def check_pool_rows(
-    flat: tuple[Longs, Ints, Ints, Floats, Bools],
-    texts: Sequence[SequenceRecord],
-    info: ChannelInfo,
-    vocab_size: int,
-    where: str,
-) -> None:
-    """Refuse pools that a replay could not trust.
+def pool_fault(flat: tuple[Longs, Ints, Ints, Floats, Bools], info: ChannelInfo, vocab_size: int) -> Fault:
+    """Why a replay could not trust pools.
 
     Args:
         flat: sizes, tokens, parents, log_probs and expanded, of all these texts.
-        texts: whose roots they are.
         info: what the manifest says of them.
         vocab_size: of the target.
-        where: the file, for the message.
     """
     depths = np.zeros(int(flat[0].max(initial=0)), np.int32)
     seen = np.zeros(vocab_size, np.uint16)
-    found = _first_pool_fault(*flat, info.setting("depth"), info.setting("top_k"), vocab_size, depths, seen)
-    refuse(found, firsts_of(texts), texts, where, _WORDS)
+    return _first_pool_fault(*flat, info.setting("depth"), info.setting("top_k"), vocab_size, depths, seen)
 
 
 def branches_of(info: ChannelInfo, manifest: Manifest) -> range:
@@ -131,21 +113,16 @@ def branches_of(info: ChannelInfo, manifest: Manifest) -> range:
     return range(first, first + info.setting("branches"))
 
 
-def check_branch_rows(
-    ids: Ints, log_probs: Floats, num_rows: int, texts: Sequence[SequenceRecord], vocab_size: int, where: str
-) -> None:
-    """Refuse branches that a replay could not trust.
+def branch_fault(ids: Ints, log_probs: Floats, num_rows: int, vocab_size: int) -> Fault:
+    """Why a replay could not trust branches.
 
     Args:
         ids: int32 ``[R S, K]``, of all these texts.
         log_probs: float32, the same.
         num_rows: S, the rows of each root.
-        texts: whose roots they are.
         vocab_size: of the target.
-        where: the file, for the message.
     """
-    found = _first_branch_fault(ids, log_probs, num_rows, vocab_size, np.zeros(vocab_size, np.uint16))
-    refuse(found, firsts_of(texts), texts, where, _WORDS)
+    return _first_branch_fault(ids, log_probs, num_rows, vocab_size, np.zeros(vocab_size, np.uint16))
 
 
 @borrowing_kernel
@@ -295,13 +272,14 @@ def _problems(
     if len(rows) != len(recorded.text) - 1:
         yield f"expected {len(recorded.text) - 1} rows, one for each root; got {len(rows)}"
         return
-    if isinstance(columns, TransitionColumns):
-        if recorded.rows is None:
+    if isinstance(columns, ListedColumns):
+        if isinstance(columns.rows, BranchRows):
+            yield from _branch_problems(columns.rows, info, manifest)
+        elif recorded.rows is None:
             raise ValueError(f"{TRANSITIONS} are checked beside the rows of the draft set that they extend")
-        yield from _transition_problems(columns, info, manifest, recorded.rows)
-        return
-    if isinstance(columns, BranchColumns):
-        yield from _branch_problems(columns, info, manifest)
+        else:
+            yield from _transition_problems(columns.rows, info, manifest, recorded.rows)
+        yield from _outside_problems(columns.rows.log_probs, columns.outside_log_mass)
         return
     if isinstance(columns, FeatureColumns):
         if columns.rows.values.shape[1] != info.width:
@@ -313,28 +291,20 @@ def _problems(
     yield from _pool_problems(columns.rows, info, manifest.vocab_size)
 
 
-def _transition_problems(
-    columns: TransitionColumns, info: ChannelInfo, manifest: Manifest, base: DraftRows
-) -> Iterator[str]:
-    num_rows, width, vocab_size = transition_shape(info, manifest)
-    rows = columns.rows
+def _transition_problems(rows: TransitionRows, info: ChannelInfo, manifest: Manifest, base: DraftRows) -> Iterator[str]:
+    shape = transition_shape(info, manifest)
+    num_rows, width, _ = shape
     if rows.num_rows.shape[1] != len(num_rows) or (rows.num_rows != num_rows).any():
         yield f"every root has {' + '.join(map(str, num_rows.tolist()))} rows; got others"
         return
     if rows.ids.shape[1] != width:
         yield f"every row has {width} candidates; got {rows.ids.shape[1]}"
         return
-    first = [marginals.first_ranks(int(num_rows[-1])) for marginals in base.rows()]
-    above = [one.ids[: one.offsets[-2]] for one in first]
-    if not np.array_equal(rows.previous, np.concatenate([np.empty(0, np.int32), *above])):
-        yield "previous are not the first tokens of its draft set at the depth above"
-    lists = np.repeat(np.arange(len(rows.ids)), width)
-    yield from _candidate_problems(rows.ids.ravel(), rows.log_probs.ravel(), lists, vocab_size)
-    yield from _outside_problems(rows.log_probs.ravel(), columns.outside_log_mass, lists)
+    yield from fault_words(transition_fault(rows.previous, rows.ids, rows.log_probs, base, shape), CHANNEL_WORDS)
 
 
-def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
-    rows, behind = columns.rows, branches_of(info, manifest)
+def _branch_problems(rows: BranchRows, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
+    behind = branches_of(info, manifest)
     if rows.lengths.shape[1] != len(behind) or (rows.lengths != np.array(behind)).any():
         yield f"every root has branches behind {behind[0]} to {behind[-1]} tokens; got others"
         return
@@ -344,59 +314,29 @@ def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manife
             f"{rows.depth} and {rows.ids.shape[1]}"
         )
         return
-    lists = np.repeat(np.arange(len(rows.ids)), rows.ids.shape[1])
-    yield from _candidate_problems(rows.ids.ravel(), rows.log_probs.ravel(), lists, manifest.vocab_size)
-    yield from _outside_problems(rows.log_probs.ravel(), columns.outside_log_mass, lists)
+    num_rows = sum(rows.depth - length for length in behind)
+    yield from fault_words(branch_fault(rows.ids, rows.log_probs, num_rows, manifest.vocab_size), CHANNEL_WORDS)
 
 
-def _outside_problems(log_probs: Floats, outside: Floats, lists: Longs) -> Iterator[str]:
-    """Those of the mass of each row that is not kept."""
+def _outside_problems(log_probs: Floats, outside: Floats) -> Iterator[str]:
+    """Those of the mass of each row of candidates, ``[S, W]``, that is not kept."""
     if not ((outside >= LOWEST) & (outside <= 0)).all():
         yield f"outside_log_mass must lie from {LOWEST:g} to 0"
         return
-    mass = _mass(log_probs, lists) + np.exp(outside.astype(np.float64))
+    mass = np.exp(log_probs.astype(np.float64)).sum(axis=1) + np.exp(outside.astype(np.float64))
     if (np.abs(mass - 1) > MASS_TOLERANCE).any():
         yield "kept and outside mass of a row must add up to 1"
 
 
 def _pool_problems(rows: PoolRows, info: ChannelInfo, vocab_size: int) -> Iterator[str]:
-    """Those that pools in memory can have; most of their order was checked when they were made."""
-    root = np.repeat(np.arange(len(rows)), rows.sizes)
-    parents, top_k, most = rows.parents.astype(np.int64), info.setting("top_k"), info.setting("depth")
-    if ((np.diff(parents) < 0) & (root[1:] == root[:-1])).any():
-        yield "parents must not fall from one node to the next"
+    flat = rows.sizes, rows.tokens, rows.parents, rows.log_probs, rows.expanded
+    fault = pool_fault(flat, info, vocab_size)
+    yield from fault_words(fault, CHANNEL_WORDS)
+    if fault[0] != WHOLE:
         return
-    depths = np.concatenate([np.empty(0, np.int32), *(node_depths(pool.parents) for pool in rows.rows())])
-    if (depths > most).any() or rows.expanded[depths == most].any():
-        yield f"nodes stand at most {most} deep, and are not expanded there"
     # A number for each node and, before those of its pool, one for the root.
+    root = np.repeat(np.arange(len(rows)), rows.sizes)
     first = np.concatenate([[0], np.cumsum(rows.sizes)])[:-1] + np.arange(len(rows))
-    above, inner = first[root] + parents, np.ones(len(rows) + len(root), np.bool_)
-    inner[np.arange(len(root)) + root + 1] = rows.expanded
-    if top_k and (np.bincount(above, minlength=len(inner))[inner] != top_k).any():
-        yield f"the root and each expanded node have {top_k} children"
-    yield from _candidate_problems(rows.tokens, rows.log_probs, above, vocab_size)
-    if (_mass(rows.log_probs, above) > 1 + MASS_TOLERANCE).any():
+    mass = np.bincount(first[root] + rows.parents, np.exp(rows.log_probs.astype(np.float64)))
+    if (mass > 1 + MASS_TOLERANCE).any():
         yield "the children of a node have more than the whole mass"
-
-
-def _candidate_problems(ids: Ints, log_probs: Floats, lists: Longs, vocab_size: int) -> Iterator[str]:
-    """Those of candidates that stand one list after the other; ``lists`` int64 has the number of each one's."""
-    if ids.size == 0:
-        return
-    if ids.min() < 0 or ids.max() >= vocab_size:
-        yield f"ids outside 0 ... {vocab_size - 1}"
-        return
-    if not np.array_equal(to_grid(log_probs), log_probs):
-        yield "log_probs must lie on the grid of 2**-16"
-    step = np.diff(log_probs)
-    if ((lists[1:] == lists[:-1]) & ((step > 0) | ((step == 0) & (np.diff(ids) <= 0)))).any():
-        yield "candidates must stand in the order of log-prob descending, then id"
-    keys = lists * vocab_size + ids
-    if len(np.unique(keys)) != len(keys):
-        yield "the same id is listed twice"
-
-
-def _mass(log_probs: Floats, lists: Longs) -> Doubles:
-    mass: Doubles = np.bincount(lists, np.exp(log_probs.astype(np.float64))).astype(np.float64)
-    return mass

@@ -2,33 +2,51 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from simlab.arrays import Bools, Floats, read_only
-from simlab.channels import BranchRows, FeatureRows, MadeRows, PoolRows, TransitionRows
+from simlab.channels import (
+    BRANCHES,
+    FEATURES,
+    POOL,
+    TRANSITIONS,
+    BranchRows,
+    FeatureRows,
+    PoolRows,
+    TransitionRows,
+    kind_of,
+)
 from simlab.ids import content_id
 from simlab.traces.format.frames import add_array
 from simlab.traces.format.manifest_entries import ChannelInfo
 
+Listed = TypeVar("Listed", bound=TransitionRows | BranchRows)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TransitionColumns:
-    """The transitions of one sequence, for each root ``t = 0 .. T-2``.
+
+@dataclass(frozen=True, eq=False)
+class ListedColumns(Generic[Listed]):
+    """The transitions or branches of one sequence, for each root ``t = 0 .. T-2``.
 
     Attributes:
         rows: what a replay reads.
         outside_log_mass: float32 ``[sum S]``, log of the mass of each row that is not kept, from -255 to 0.
     """
 
-    rows: TransitionRows
+    rows: Listed
     outside_log_mass: Floats
 
     def __post_init__(self) -> None:
-        _check_outside(self.outside_log_mass, len(self.rows.ids))
-        object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
+        outside, num = self.outside_log_mass, len(self.rows.ids)
+        if outside.dtype != np.float32 or outside.shape != (num,):
+            raise ValueError(f"outside_log_mass must be float32 [{num}]; got {outside.dtype} {list(outside.shape)}")
+        object.__setattr__(self, "outside_log_mass", read_only(outside))
+
+
+TransitionColumns = ListedColumns[TransitionRows]
+BranchColumns = ListedColumns[BranchRows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,23 +84,6 @@ class PoolColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BranchColumns:
-    """The branches of one sequence, for each root ``t = 0 .. T-2``.
-
-    Attributes:
-        rows: what a replay reads.
-        outside_log_mass: float32 ``[sum S]``, log of the mass of each row that is not kept, from -255 to 0.
-    """
-
-    rows: BranchRows
-    outside_log_mass: Floats
-
-    def __post_init__(self) -> None:
-        _check_outside(self.outside_log_mass, len(self.rows.ids))
-        object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class FeatureColumns:
     """The features of one sequence, for each root ``t = 0 .. T-2``; a replay reads all of them.
 
@@ -93,62 +94,41 @@ class FeatureColumns:
     rows: FeatureRows
 
 
-def _check_outside(outside: Floats, num: int) -> None:
-    if outside.dtype != np.float32 or outside.shape != (num,):
-        raise ValueError(f"outside_log_mass must be float32 [{num}]; got {outside.dtype} {list(outside.shape)}")
-
-
-ChannelColumns: TypeAlias = TransitionColumns | PoolColumns | BranchColumns | FeatureColumns
+ChannelColumns: TypeAlias = TransitionColumns | BranchColumns | PoolColumns | FeatureColumns
 """All columns of a channel, of one sequence."""
 
 
 def columns_part(columns: ChannelColumns, first: int, last: int) -> ChannelColumns:
     """The columns from one root up to another, without copying."""
     starts = columns.rows.starts()
-    part: MadeRows = columns.rows.part(first, last, starts)
+    part: Any = columns.rows.part(first, last, starts)
     within = slice(int(starts[first]), int(starts[last]))
-    if isinstance(part, TransitionRows):
-        assert isinstance(columns, TransitionColumns)
-        return TransitionColumns(part, columns.outside_log_mass[within])
-    if isinstance(part, BranchRows):
-        assert isinstance(columns, BranchColumns)
-        return BranchColumns(part, columns.outside_log_mass[within])
-    if isinstance(part, FeatureRows):
-        return FeatureColumns(part)
-    assert isinstance(columns, PoolColumns)
-    return PoolColumns(part, columns.target_log_probs[within], columns.labelled[first:last])
+    if isinstance(columns, ListedColumns):
+        return replace(columns, rows=part, outside_log_mass=columns.outside_log_mass[within])
+    if isinstance(columns, FeatureColumns):
+        return replace(columns, rows=part)
+    labels = columns.target_log_probs[within], columns.labelled[first:last]
+    return replace(columns, rows=part, target_log_probs=labels[0], labelled=labels[1])
 
 
 # Ids of channels: hashes of decoded columns, as `simlab.traces.format.frames` makes those of draft sets.
 
 
-_Names = tuple[str, ...]
-_TRANSITIONS: tuple[_Names, _Names] = (("previous", "ids", "log_probs"), ("outside_log_mass",))
-_POOL: tuple[_Names, _Names] = (
-    ("sizes", "tokens", "parents", "log_probs", "expanded"),
-    ("target_log_probs", "labelled"),
-)
-_BRANCHES: tuple[_Names, _Names] = (("lengths", "ids", "log_probs"), ("outside_log_mass",))
-_FEATURES: tuple[_Names, _Names] = (("values",), ())
-"""Arrays of the rows and of the columns, in the order in which they enter."""
+_HASHED = {
+    TRANSITIONS: ("num_rows", "previous", "ids", "log_probs", "outside_log_mass"),
+    POOL: ("sizes", "tokens", "parents", "log_probs", "expanded", "target_log_probs", "labelled"),
+    BRANCHES: ("lengths", "ids", "log_probs", "outside_log_mass"),
+    FEATURES: ("values",),
+}
+"""Arrays of the rows, and then of the columns, in the order in which they enter."""
 
 
 def channel_digest(columns: ChannelColumns) -> str:
     """sha256 of a channel's rows of one sequence; log-probs of the target that are not known count as 0."""
     digest, rows = hashlib.sha256(), columns.rows
-    if isinstance(rows, TransitionRows):
-        add_array(digest, "num_previous", rows.num_rows)
-        of_rows, of_columns = _TRANSITIONS
-    elif isinstance(rows, BranchRows):
-        of_rows, of_columns = _BRANCHES
-    elif isinstance(rows, FeatureRows):
-        of_rows, of_columns = _FEATURES
-    else:
-        of_rows, of_columns = _POOL
-    for name in of_rows:
-        add_array(digest, name, getattr(rows, name))
-    for name in of_columns:
-        add_array(digest, name, getattr(columns, name))
+    for name in _HASHED[kind_of(rows)]:
+        array = getattr(rows if hasattr(rows, name) else columns, name)
+        add_array(digest, "num_previous" if name == "num_rows" else name, array)
     return digest.hexdigest()
 
 

@@ -1,7 +1,6 @@
 """Reading the rows of a channel of one shard, and refusing what does not fit the texts."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,25 +10,25 @@ from simlab.channels import BRANCHES, FEATURES, POOL, BranchRows, FeatureRows, M
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.channels.checks import (
+    CHANNEL_WORDS,
+    branch_fault,
     branches_of,
-    check_branch_rows,
-    check_pool_rows,
-    check_transition_rows,
+    pool_fault,
+    transition_fault,
     transition_shape,
 )
 from simlab.traces.channels.columns import (
-    BranchColumns,
     ChannelColumns,
     FeatureColumns,
+    ListedColumns,
     PoolColumns,
-    TransitionColumns,
     columns_part,
 )
+from simlab.traces.format.checks import Fault, firsts_of, refuse
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.frames import SequenceRecord, column_of, floats_of, ints_of, key_columns, lists_of, spans
-from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.schema import Schema, channel_schema, replay_channel_schema
-from simlab.traces.format.shards import damage_named, read_rows
+from simlab.traces.format.shards import Shard, damage_named, read_rows
 
 # The rows of a channel to polars columns and back.
 
@@ -52,27 +51,32 @@ def channel_frame(
     elif kind == FEATURES:
         values = [part.rows.values for part in parts if isinstance(part, FeatureColumns)]
         columns.append(column_of("values", values, schema["values"]))
-    elif kind == BRANCHES:
-        columns += _branch_columns([part for part in parts if isinstance(part, BranchColumns)], schema)
     else:
-        columns += _transition_columns([part for part in parts if isinstance(part, TransitionColumns)], schema)
+        columns += _listed_columns([part for part in parts if isinstance(part, ListedColumns)], schema)
     return pl.DataFrame(columns)
 
 
-def _transition_columns(parts: Sequence[TransitionColumns], schema: Schema) -> list[pl.Series]:
-    rows = [part.rows for part in parts]
-    above = [(row.previous, row.num_rows[:, 1:]) for row in rows]
-    ids = [(row.ids.ravel(), row.num_rows * np.int32(row.ids.shape[1])) for row in rows]
-    log_probs = [(row.log_probs.ravel(), row.num_rows * np.int32(row.ids.shape[1])) for row in rows]
-    outside = [(part.outside_log_mass, part.rows.num_rows) for part in parts]
-    num_previous = [row.num_rows.astype(np.uint8) for row in rows]
-    return [
-        column_of("num_previous", num_previous, schema["num_previous"]),
-        lists_of("previous", above, schema["previous"]),
-        lists_of("ids", ids, schema["ids"]),
-        lists_of("log_probs", log_probs, schema["log_probs"]),
-        lists_of("outside_log_mass", outside, schema["outside_log_mass"]),
-    ]
+def _listed_columns(
+    parts: Sequence[ListedColumns[TransitionRows] | ListedColumns[BranchRows]], schema: Schema
+) -> list[pl.Series]:
+    """The columns of transitions or branches, each row a list of as many candidates."""
+    above = [row for row in (part.rows for part in parts) if isinstance(row, TransitionRows)]
+    beside = [row for row in (part.rows for part in parts) if isinstance(row, BranchRows)]
+    # Every root has all branches, so there is no padding behind its lengths.
+    lengths = [row.num_rows for row in above] + [row.depth - row.lengths for row in beside]
+    found = []
+    if "num_previous" in schema:
+        found += [column_of("num_previous", [row.num_rows.astype(np.uint8) for row in above], schema["num_previous"])]
+        found += [lists_of("previous", [(row.previous, row.num_rows[:, 1:]) for row in above], schema["previous"])]
+    else:
+        behind = [(row.lengths.ravel(), np.ones_like(row.lengths)) for row in beside]
+        found += [lists_of("lengths", behind, schema["lengths"])]
+    for name in ("ids", "log_probs"):
+        arrays = [getattr(part.rows, name) for part in parts]
+        flat = [(array.ravel(), num * np.int32(array.shape[1])) for array, num in zip(arrays, lengths, strict=True)]
+        found.append(lists_of(name, flat, schema[name]))
+    outside = [(part.outside_log_mass, num) for part, num in zip(parts, lengths, strict=True)]
+    return [*found, lists_of("outside_log_mass", outside, schema["outside_log_mass"])]
 
 
 def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Series]:
@@ -88,35 +92,6 @@ def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Serie
     return [*found, pl.select(pl.when(known).then(column).alias(column.name)).to_series()]
 
 
-def _branch_columns(parts: Sequence[BranchColumns], schema: Schema) -> list[pl.Series]:
-    rows = [part.rows for part in parts]
-    # Every root has all branches, so there is no padding behind its lengths.
-    lengths = [(row.lengths.ravel(), np.ones_like(row.lengths)) for row in rows]
-    left = [row.depth - row.lengths for row in rows]
-    ids = [(row.ids.ravel(), num * np.int32(row.ids.shape[1])) for row, num in zip(rows, left, strict=True)]
-    scores = [(row.log_probs.ravel(), num * np.int32(row.ids.shape[1])) for row, num in zip(rows, left, strict=True)]
-    outside = [(part.outside_log_mass, num) for part, num in zip(parts, left, strict=True)]
-    return [
-        lists_of("lengths", lengths, schema["lengths"]),
-        lists_of("ids", ids, schema["ids"]),
-        lists_of("log_probs", scores, schema["log_probs"]),
-        lists_of("outside_log_mass", outside, schema["outside_log_mass"]),
-    ]
-
-
-def flat_branches(rows: pl.DataFrame) -> tuple[Ints, Ints, Floats]:
-    """lengths, ids and log_probs, one root after the other."""
-    flat = ints_of(_flat(rows["lengths"])), ints_of(_flat(rows["ids"])), floats_of(_flat(rows["log_probs"]))
-    return read_only(flat[0]), read_only(flat[1]), read_only(flat[2])
-
-
-def flat_transitions(rows: pl.DataFrame) -> tuple[Ints, Ints, Ints, Floats]:
-    """num_rows int32 ``[N, D]``, and previous, ids and log_probs one row after the other."""
-    flat = ints_of(_flat(rows["previous"])), ints_of(_flat(rows["ids"])), floats_of(_flat(rows["log_probs"]))
-    previous, ids, log_probs = flat
-    return read_only(ints_of(rows["num_previous"])), read_only(previous), read_only(ids), read_only(log_probs)
-
-
 def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
     """sizes int64 ``[N]``, and tokens, parents, log_probs and expanded one node after the other."""
     sizes = list_lengths(rows["tokens"])
@@ -125,8 +100,8 @@ def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
         raise ValueError("the column expanded must not be null")
     return (
         read_only(sizes),
-        read_only(ints_of(_flat(rows["tokens"]))),
-        read_only(ints_of(_flat(rows["parents"]))),
+        _ints(rows["tokens"]),
+        _ints(rows["parents"]),
         read_only(floats_of(_flat(rows["log_probs"]))),
         read_only(np.asarray(expanded.to_numpy(), np.bool_)),
     )
@@ -140,9 +115,9 @@ def channel_columns_of(rows: pl.DataFrame, kept: MadeRows) -> ChannelColumns:
         kept: what a replay reads of these.
     """
     if isinstance(kept, TransitionRows):
-        return TransitionColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
+        return ListedColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
     if isinstance(kept, BranchRows):
-        return BranchColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
+        return ListedColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
     if isinstance(kept, FeatureRows):
         return FeatureColumns(kept)
     labels = rows["target_log_probs"]
@@ -164,120 +139,90 @@ def _flat(lists: pl.Series) -> pl.Series:
     return lists.filter(lists.list.len() > 0).explode()
 
 
-def read_channel_rows(
-    place: str | Path,
-    manifest: Manifest,
-    channel: str,
-    shard: int,
-    texts: Sequence[SequenceRecord],
-    base: DraftRows | None = None,
-) -> MadeRows:
+def read_channel_rows(shard: Shard, channel: str, base: DraftRows | None = None) -> MadeRows:
     """What a replay reads of a channel, for all texts of a shard.
 
     Args:
-        place: a folder, or its address.
-        manifest: of the trace.
+        shard: of the trace.
         channel: its name; one that this simlab reads.
-        shard: its number.
-        texts: of the shard.
         base: the rows of the draft set that it extends, of the same shard, to compare with; None: they are not at hand.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    info = manifest.channels[channel]
-    schema = replay_channel_schema(info.kind, info.width)
-    return _read(place, manifest, channel, shard, texts, schema, base)[1]
+    info = shard.manifest.channels[channel]
+    return _read(shard, channel, replay_channel_schema(info.kind, info.width), base)[1]
 
 
-def read_channel_columns(
-    place: str | Path,
-    manifest: Manifest,
-    channel: str,
-    shard: int,
-    texts: Sequence[SequenceRecord],
-    base: DraftRows | None = None,
-) -> list[ChannelColumns]:
+def read_channel_columns(shard: Shard, channel: str, base: DraftRows | None = None) -> list[ChannelColumns]:
     """All columns of a channel, for each text of a shard; arguments as of `read_channel_rows`.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    info = manifest.channels[channel]
-    schema = channel_schema(info.kind, info.width)
-    rows, kept = _read(place, manifest, channel, shard, texts, schema, base)
-    with damage_named(place, channel_file(channel, shard)):
+    info = shard.manifest.channels[channel]
+    rows, kept = _read(shard, channel, channel_schema(info.kind, info.width), base)
+    with damage_named(shard.place, channel_file(channel, shard.number)):
         columns = channel_columns_of(rows, kept)
-    return [columns_part(columns, first, last) for first, last in spans([len(record.text) - 1 for record in texts])]
+    return [columns_part(columns, first, last) for first, last in spans(shard.num_roots)]
 
 
-def _read(
-    place: str | Path,
-    manifest: Manifest,
-    channel: str,
-    shard: int,
-    texts: Sequence[SequenceRecord],
-    schema: Schema,
-    base: DraftRows | None,
-) -> tuple[pl.DataFrame, MadeRows]:
-    info, name = manifest.channels[channel], channel_file(channel, shard)
-    lengths, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
+def _read(shard: Shard, channel: str, schema: Schema, base: DraftRows | None) -> tuple[pl.DataFrame, MadeRows]:
+    place, manifest, lengths = shard.place, shard.manifest, shard.num_roots
+    info, name = manifest.channels[channel], channel_file(channel, shard.number)
+    where = f"{name} in {place}"
     if info.kind == POOL:
-        rows = read_rows(place, manifest, name, schema, texts, lengths)
+        rows = read_rows(shard, name, schema, lengths)
         sizes = list_lengths(rows["tokens"])
         _check_lists(rows, dict.fromkeys(("tokens", "parents", "log_probs", "expanded"), sizes), where)
         with damage_named(place, name):
             flat = flat_pools(rows)
-        check_pool_rows(flat, texts, info, manifest.vocab_size, where)
+        _refuse(pool_fault(flat, info, manifest.vocab_size), shard.texts, where)
         with damage_named(place, name):
             return rows, PoolRows(*flat)
     if info.kind == FEATURES:
-        rows = read_rows(place, manifest, name, schema, texts, lengths)
+        rows = read_rows(shard, name, schema, lengths)
         with damage_named(place, name):
             return rows, FeatureRows(read_only(floats_of(rows["values"]).reshape(len(rows), info.width)))
-    if info.kind == BRANCHES:
-        return _read_branches(place, manifest, channel, shard, texts, schema)
-    shape = transition_shape(info, manifest)
-    num_rows, width, _ = shape
-    num = int(num_rows.sum())
-    rows = read_rows(place, manifest, name, schema, texts, lengths, sum(lengths) * num * width)
-    lists = {"previous": num - 1, "ids": num * width, "log_probs": num * width, "outside_log_mass": num}
-    expected = {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}
-    _check_lists(rows, expected, where)
+    is_behind, vocab_size = info.kind == BRANCHES, manifest.vocab_size
+    if is_behind:
+        behind, width = np.array(branches_of(info, manifest)), info.setting("top_k")
+        num = int((info.setting("depth") - behind).sum())
+        lists = {"lengths": len(behind)}
+    else:
+        shape = transition_shape(info, manifest)
+        num_rows, width, _ = shape
+        num = int(num_rows.sum())
+        lists = {"previous": num - 1}
+    rows = read_rows(shard, name, schema, lengths, sum(lengths) * num * width)
+    lists |= {"ids": num * width, "log_probs": num * width, "outside_log_mass": num}
+    _check_lists(rows, {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}, where)
     with damage_named(place, name):
-        found, previous, ids, log_probs = flat_transitions(rows)
-        if (found != num_rows).any():
-            raise ValueError(f"num_previous must be {num_rows.tolist()} in each row")
-        ids, log_probs = ids.reshape(-1, width), log_probs.reshape(-1, width)
-    check_transition_rows(previous, ids, log_probs, base, texts, shape, where)
+        ids, log_probs = _ints(rows["ids"]).reshape(-1, width), read_only(floats_of(_flat(rows["log_probs"])))
+        log_probs = log_probs.reshape(-1, width)
+        if is_behind:
+            found = _ints(rows["lengths"]).reshape(-1, len(behind))
+            if (found != behind).any():
+                raise ValueError(f"lengths must be {behind[0]} to {behind[-1]} in each row")
+            fault = branch_fault(ids, log_probs, num, vocab_size)
+        else:
+            found, previous = read_only(ints_of(rows["num_previous"])), _ints(rows["previous"])
+            if (found != num_rows).any():
+                raise ValueError(f"num_previous must be {num_rows.tolist()} in each row")
+            fault = transition_fault(previous, ids, log_probs, base, shape)
+    _refuse(fault, shard.texts, where)
     with damage_named(place, name):
+        if is_behind:
+            return rows, BranchRows(found, info.setting("depth"), ids, log_probs)
         return rows, TransitionRows(found, previous, ids, log_probs)
 
 
-def _read_branches(
-    place: str | Path,
-    manifest: Manifest,
-    channel: str,
-    shard: int,
-    texts: Sequence[SequenceRecord],
-    schema: Schema,
-) -> tuple[pl.DataFrame, MadeRows]:
-    info, name = manifest.channels[channel], channel_file(channel, shard)
-    roots, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
-    count, depth, width = (info.setting(one) for one in ("branches", "depth", "top_k"))
-    behind = branches_of(info, manifest)
-    num = sum(depth - length for length in behind)
-    rows = read_rows(place, manifest, name, schema, texts, roots, sum(roots) * num * width)
-    lists = {"lengths": count, "ids": num * width, "log_probs": num * width, "outside_log_mass": num}
-    _check_lists(rows, {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}, where)
-    with damage_named(place, name):
-        lengths, ids, log_probs = flat_branches(rows)
-        lengths, ids, log_probs = lengths.reshape(-1, count), ids.reshape(-1, width), log_probs.reshape(-1, width)
-        if (lengths != np.array(behind)).any():
-            raise ValueError(f"lengths must be {behind[0]} to {behind[-1]} in each row")
-    check_branch_rows(ids, log_probs, num, texts, manifest.vocab_size, where)
-    with damage_named(place, name):
-        return rows, BranchRows(lengths, depth, ids, log_probs)
+def _ints(lists: pl.Series) -> Ints:
+    return read_only(ints_of(_flat(lists)))
+
+
+def _refuse(fault: Fault, texts: Sequence[SequenceRecord], where: str) -> None:
+    refuse(fault, firsts_of(texts), texts, where, CHANNEL_WORDS)
 
 
 def _check_lists(rows: pl.DataFrame, expected: Mapping[str, Longs], where: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
 from simlab.errors import TraceError
-from simlab.grid import LOWEST, STEPS_PER_NAT, to_grid
+from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
@@ -64,23 +64,7 @@ def _token_problems(record: SequenceRecord, tokens: TokenRows, manifest: Manifes
     width = min(NUM_TOP, manifest.vocab_size)
     if tokens.top_ids.shape[1] != width:
         yield f"expected the top {width} ids; got {tokens.top_ids.shape[1]}"
-    for name in ("top_log_probs", "log_prob", "entropy", "log_normaliser", "decision_gap"):
-        if not np.isfinite(getattr(tokens, name)).all():
-            yield f"{name} must be finite"
-    if tokens.top_ids.min() < 0 or tokens.top_ids.max() >= manifest.vocab_size:
-        yield f"top_ids outside 0 ... {manifest.vocab_size - 1}"
-    if (np.diff(np.sort(tokens.top_ids, axis=1), axis=1) == 0).any():
-        yield "a row lists the same top id twice"
-    if (np.diff(tokens.top_log_probs, axis=1) > 0).any() or tokens.top_log_probs.max() > LOG_PROB_TOLERANCE:
-        yield "top_log_probs must not rise within a row, nor lie above 0"
-    if (tokens.decision_gap < 0).any():
-        yield "decision_gap must not be negative"
-    listed = tokens.top_ids == record.text[:, np.newaxis]
-    differs = np.abs(tokens.top_log_probs - tokens.log_prob[:, np.newaxis]) > LOG_PROB_TOLERANCE
-    if (listed & differs).any():
-        yield "log_prob of an emitted token is not the one among the top"
-    if (~listed.any(axis=1) & (tokens.log_prob > tokens.top_log_probs[:, -1] + LOG_PROB_TOLERANCE)).any():
-        yield "an emitted token is more probable than the last of the top, but is not listed there"
+    yield from fault_words(token_fault(tokens, record.text, manifest.vocab_size))
 
 
 def _draft_problems(record: SequenceRecord, draft: DraftColumns, draft_set: DraftSet) -> Iterator[str]:
@@ -90,97 +74,45 @@ def _draft_problems(record: SequenceRecord, draft: DraftColumns, draft_set: Draf
         return
     if not np.array_equal(draft.context_length, len(record.prompt.token_ids) + np.arange(num)):
         yield "context_length must be prompt length + position"
-    ahead = np.arange(num)[:, np.newaxis] + np.arange(1, depth + 1)
-    if not np.array_equal(draft.valid, ahead < len(record.text)):
-        yield "true_rank must be null past the end of the text, and only there"
+    fault = draft_fault(draft.rows(), draft.valid, [record], draft_set)
+    yield from fault_words(fault)
+    if fault[0] != WHOLE or num == 0:
         return
-    if num == 0:
-        return
-    least = min(draft_set.min_width, draft_set.num_proposable)
-    if draft.counts.min() < least or draft.counts.max() > draft_set.num_proposable:
-        yield f"every depth keeps from {least} to {draft_set.num_proposable} candidates"
-    if draft.ids.min() < 0 or draft.ids.max() >= draft_set.vocab_size:
-        yield f"candidates outside 0 ... {draft_set.vocab_size - 1}"
-    segment = np.repeat(np.arange(num * depth), draft.counts.ravel())
-    yield from _order_problems(draft, segment, draft_set.vocab_size)
-    yield from _mass_problems(draft, segment, draft_set.candidates_only)
-    yield from _truth_problems(draft, segment, record.text[np.minimum(ahead, len(record.text) - 1)], draft_set)
+    yield from _mass_problems(draft, draft_set.candidates_only)
+    yield from _truth_problems(draft)
 
 
-def _order_problems(draft: DraftColumns, segment: Longs, vocab_size: int) -> Iterator[str]:
-    if not np.isfinite(draft.log_probs).all() or draft.log_probs.max() > 0:
-        yield "log_probs must be numbers that are at most 0"
-        return
-    if not np.array_equal(to_grid(draft.log_probs), draft.log_probs):
-        yield "log_probs must lie on the grid of 2**-16"
-    same = segment[1:] == segment[:-1]
-    step = np.diff(draft.log_probs)
-    if (same & ((step > 0) | ((step == 0) & (np.diff(draft.ids) <= 0)))).any():
-        yield "candidates must stand in the order of log-prob descending, then id"
-    # An id outside the vocabulary was found already.
-    is_inside = draft.ids.min() >= 0 and draft.ids.max() < vocab_size
-    if is_inside and _listed_twice(draft.ids, segment, np.full(vocab_size, -1)):
-        yield "a depth lists the same candidate twice"
-
-
-def _mass_problems(draft: DraftColumns, segment: Longs, candidates_only: bool) -> Iterator[str]:
+def _mass_problems(draft: DraftColumns, candidates_only: bool) -> Iterator[str]:
     outside = draft.outside_log_mass
     if not ((outside >= LOWEST) & (outside <= 0)).all():
         yield f"outside_log_mass must lie from {LOWEST:g} to 0"
         return
-    known = np.isfinite(draft.entropy) & (draft.entropy >= -MASS_TOLERANCE)
-    if not (np.isnan(draft.entropy) if candidates_only else known).all():
-        yield "entropy must be a number that is not negative, or null where candidates alone are known"
+    if candidates_only and not np.isnan(draft.entropy).all():
+        yield "entropy must be null where candidates alone are known"
+    segment = np.repeat(np.arange(outside.size), draft.counts.ravel())
     kept = np.bincount(segment, np.exp(draft.log_probs.astype(np.float64)), minlength=outside.size)
     if (np.abs(kept + np.exp(outside.ravel().astype(np.float64)) - 1) > MASS_TOLERANCE).any():
         yield "kept and outside mass must add up to 1"
 
 
-def _truth_problems(draft: DraftColumns, segment: Longs, truth: Ints, draft_set: DraftSet) -> Iterator[str]:
-    """Ranks and log-probs of the true token, against the candidates that are kept."""
-    valid, ranks, counts = draft.valid.ravel(), draft.true_rank.ravel(), draft.counts.ravel()
+def _truth_problems(draft: DraftColumns) -> Iterator[str]:
+    """Log-probs of the true token, against the candidates that are kept; its ranks are known to be right."""
+    ranks, counts, log_probs = draft.true_rank.ravel(), draft.counts.ravel(), draft.true_log_prob.ravel()
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])[:-1]
-    hits = np.flatnonzero(draft.ids == truth.ravel()[segment])
-    kept_rank = np.full(len(counts), -1, np.int64)
-    kept_rank[segment[hits]] = hits - starts[segment[hits]]
-    kept: Bools = kept_rank >= 0
-    claims_kept = (ranks >= 0) & (ranks < counts)
-    if (valid & ((kept != claims_kept) | (kept & (kept_rank != ranks)))).any():
-        yield "true_rank is not the place of the true token among the candidates"
-        return
-    if (valid & ((ranks < -1) | (ranks >= draft_set.num_proposable))).any():
-        yield f"true_rank must lie from -1 to {draft_set.num_proposable - 1}"
-    # Which tokens a reduced vocabulary has is not in the trace, so there a rank of -1 can stand anywhere.
-    known, inside = ranks >= 0, truth.ravel() < draft_set.vocab_size
-    if (valid & ((known & ~inside) if draft_set.has_open_ranks else known != inside)).any():
-        yield "true_rank is -1 exactly where the true token is outside the drafter's vocabulary"
-    log_probs = draft.true_log_prob.ravel()
     known = draft.has_true_log_prob.ravel()
+    kept = known & (ranks < counts)
     if not ((log_probs[known] >= LOWEST) & (log_probs[known] <= 0)).all():
         yield f"true_log_prob must lie from {LOWEST:g} to 0"
-    both = valid & kept
-    if (log_probs[both] != draft.log_probs[(starts + kept_rank)[both]]).any():
+    if (log_probs[kept] != draft.log_probs[(starts + ranks)[kept]]).any():
         yield "true_log_prob of a kept token is not the log-prob that is kept"
     last = draft.log_probs[starts + counts - 1]
     if (log_probs[known & ~kept] > last[known & ~kept]).any():
         yield "true_log_prob of a token that is not kept lies above the last kept one"
 
 
-@borrowing_kernel
-def _listed_twice(ids: Ints, segment: Longs, seen: Longs) -> bool:
-    """Whether an id stands twice in a segment; ``seen`` has for each id the last segment that it was in."""
-    for index in range(ids.size):
-        if seen[ids[index]] == segment[index]:
-            return True
-        seen[ids[index]] = segment[index]
-    return False
-
-
 # The invariants that every read of a trace's rows is held to, in one compiled pass.
 #
-# `simlab.traces.format.checks` has all invariants, in numpy, for the writer and for `simlab inspect`. Those that a
-# replay trusts are here once more: what breaks one of them there breaks it here, and what is whole there is whole
-# here. ``docs/reference/trace_format.md`` says which are left out on a read, and why.
+# The writer and `simlab inspect` look at more: ``docs/reference/trace_format.md`` says what a read leaves out, and why.
 
 
 WHOLE, _COUNT, ID, VALUE, ORDER, TWICE, _ENTROPY, _NULL, _PLACE, _RANK, _OUTSIDE = range(11)
@@ -210,20 +142,21 @@ MOST_NUMBERS = 65_535
 """So many depths are told apart by a number before numbers begin again."""
 
 
-def check_draft_rows(
-    rows: DraftRows, valid: Bools, texts: Sequence[SequenceRecord], draft_set: DraftSet, where: str
-) -> None:
-    """Refuse rows of a drafter that a replay could not trust.
+Fault = tuple[int, int]
+"""A key of `WORDS`, or `WHOLE`, and the row that has the fault."""
+
+
+def draft_fault(rows: DraftRows, valid: Bools, texts: Sequence[SequenceRecord], draft_set: DraftSet) -> Fault:
+    """Why a replay could not trust rows of a drafter.
 
     Args:
         rows: of all these texts, one after the other, with entropies; as many candidates as they count.
         valid: bool ``[R, D]``, where a true rank is stored rather than null.
         texts: whose roots they are.
         draft_set: what the manifest says of the drafter.
-        where: the file, for the message.
     """
     assert rows.entropies is not None
-    found = _first_draft_fault(
+    return _first_draft_fault(
         rows.ids,
         rows.log_probs,
         rows.counts,
@@ -239,22 +172,18 @@ def check_draft_rows(
         draft_set.candidates_only,
         np.zeros(draft_set.vocab_size, np.uint16),
     )
-    refuse(found, firsts_of(texts), texts, where)
 
 
-def check_token_rows(parts: Sequence[TokenRows], texts: Sequence[SequenceRecord], vocab_size: int, where: str) -> None:
-    """Refuse rows of the target that figures could not trust.
+def token_fault(rows: TokenRows, text: Ints, vocab_size: int) -> Fault:
+    """Why figures could not trust rows of the target.
 
     Args:
-        parts: of each of the texts.
-        texts: whose tokens they are of.
+        rows: of one text.
+        text: int32 ``[T]``, whose tokens they are of.
         vocab_size: of the target.
-        where: the file, for the message.
     """
-    for record, part in zip(texts, parts, strict=True):
-        scalars = np.stack([part.log_prob, part.entropy, part.log_normaliser, part.decision_gap])
-        found = _first_token_fault(part.top_ids, part.top_log_probs, scalars, record.text, vocab_size)
-        refuse(found, np.array([0, len(record.text)]), [record], where)
+    scalars = np.stack([rows.log_prob, rows.entropy, rows.log_normaliser, rows.decision_gap])
+    return _first_token_fault(rows.top_ids, rows.top_log_probs, scalars, text, vocab_size)
 
 
 def check_texts(texts: Sequence[SequenceRecord], manifest: Manifest, where: str) -> None:
@@ -292,12 +221,15 @@ def firsts_of(texts: Sequence[SequenceRecord]) -> Longs:
     return np.cumsum([0, *(len(record.text) - 1 for record in texts)])
 
 
+def fault_words(found: Fault, words: Mapping[int, str] = WORDS) -> Iterator[str]:
+    """The fault of one text in words, where it has one."""
+    fault, row = found
+    if fault != WHOLE:
+        yield f"position {row}: {words[fault]}"
+
+
 def refuse(
-    found: tuple[int, int],
-    firsts: Longs,
-    texts: Sequence[SequenceRecord],
-    where: str,
-    words: Mapping[int, str] = WORDS,
+    found: Fault, firsts: Longs, texts: Sequence[SequenceRecord], where: str, words: Mapping[int, str] = WORDS
 ) -> None:
     """Refuse rows in which a fault was found.
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
-from simlab.traces.format.checks import check_draft_rows, check_token_rows
+from simlab.traces.format.checks import draft_fault, firsts_of, refuse, token_fault
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
@@ -62,76 +62,88 @@ def read_sequences(place: str | Path, name: str = SEQUENCES, path: Path | None =
         return sequences_of(rows)
 
 
-def read_token_rows(
-    place: str | Path, manifest: Manifest, shard: int, texts: Sequence[SequenceRecord]
-) -> Iterator[TokenRows]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """Some texts of a trace, whose rows lie in files of their own.
+
+    Attributes:
+        place: a folder, or its address.
+        manifest: of the trace; without contents nothing is known of the files yet.
+        number: from 0.
+        texts: in the order of the trace.
+    """
+
+    place: str | Path
+    manifest: Manifest
+    number: int
+    texts: Sequence[SequenceRecord]
+
+    @property
+    def num_roots(self) -> list[int]:
+        """How many roots each text has."""
+        return [len(record.text) - 1 for record in self.texts]
+
+
+def read_token_rows(shard: Shard) -> Iterator[TokenRows]:
     """The target's rows of each text of a shard.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    lengths, name = [len(record.text) for record in texts], tokens_file(shard)
-    rows = read_rows(place, manifest, name, tokens_schema(manifest.vocab_size), texts, lengths)
-    with damage_named(place, name):
+    lengths, name = [len(record.text) for record in shard.texts], tokens_file(shard.number)
+    rows = read_rows(shard, name, tokens_schema(shard.manifest.vocab_size), lengths)
+    with damage_named(shard.place, name):
         parts = list(token_rows_of(rows, lengths))
-    check_token_rows(parts, texts, manifest.vocab_size, f"{name} in {place}")
+    for record, part in zip(shard.texts, parts, strict=True):
+        fault = token_fault(part, record.text, shard.manifest.vocab_size)
+        refuse(fault, np.array([0, len(record.text)]), [record], f"{name} in {shard.place}")
     return iter(parts)
 
 
-def read_target_law(
-    place: str | Path, manifest: Manifest, shard: int, texts: Sequence[SequenceRecord]
-) -> TargetLawRows:
+def read_target_law(shard: Shard) -> TargetLawRows:
     """How sure the target was of each root, for all texts of a shard; no other column of its rows is decoded.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    lengths, name = [len(record.text) for record in texts], tokens_file(shard)
-    schema = {one: dtype for one, dtype in tokens_schema(manifest.vocab_size).items() if one in TARGET_LAW_COLUMNS}
-    rows = read_rows(place, manifest, name, schema, texts, lengths)
-    with damage_named(place, name):
+    lengths, name = [len(record.text) for record in shard.texts], tokens_file(shard.number)
+    whole = tokens_schema(shard.manifest.vocab_size)
+    rows = read_rows(shard, name, {one: whole[one] for one in TARGET_LAW_COLUMNS}, lengths)
+    with damage_named(shard.place, name):
         # The last token of a text is no root.
         parts = [np.arange(first, last - 1) for first, last in spans(lengths)]
         return TargetLawRows(read_only(floats_of(rows["entropy"])[np.concatenate(parts)]))
 
 
-def read_draft_rows(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> DraftRows:
+def read_draft_rows(shard: Shard, draft: str) -> DraftRows:
     """What a replay reads of a draft set, for all texts of a shard.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    schema = replay_schema(manifest.draft_sets[draft].depth)
-    return _read_draft(place, manifest, draft, shard, texts, schema)[1]
+    return _read_draft(shard, draft, replay_schema(shard.manifest.draft_sets[draft].depth))[1]
 
 
-def read_draft_columns(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> list[DraftColumns]:
+def read_draft_columns(shard: Shard, draft: str) -> list[DraftColumns]:
     """All columns of a draft set, for each text of a shard.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    schema, lengths = draft_schema(manifest.draft_sets[draft].depth), [len(record.text) - 1 for record in texts]
-    found = _read_draft(place, manifest, draft, shard, texts, schema)
-    with damage_named(place, draft_file(draft, shard)):
-        return list(draft_columns_of(*found, lengths))
+    found = _read_draft(shard, draft, draft_schema(shard.manifest.draft_sets[draft].depth))
+    with damage_named(shard.place, draft_file(draft, shard.number)):
+        return list(draft_columns_of(*found, shard.num_roots))
 
 
-def read_records(
-    place: str | Path, manifest: Manifest, drafts: Sequence[str], shard: int, texts: Sequence[SequenceRecord]
-) -> Iterator[SequenceRecord]:
+def read_records(shard: Shard, drafts: Sequence[str]) -> Iterator[SequenceRecord]:
     """Each text of a shard with the target's rows, if the trace has any, and all columns of the named draft sets.
 
     Raises:
         TraceError: a file is missing, damaged, or of other texts.
     """
-    columns = {name: iter(read_draft_columns(place, manifest, name, shard, texts)) for name in drafts}
-    laws = read_token_rows(place, manifest, shard, texts) if manifest.imported is None else [None] * len(texts)
-    for record, tokens in zip(texts, laws, strict=True):
+    columns = {name: iter(read_draft_columns(shard, name)) for name in drafts}
+    laws = read_token_rows(shard) if shard.manifest.imported is None else [None] * len(shard.texts)
+    for record, tokens in zip(shard.texts, laws, strict=True):
         yield replace(record, tokens=tokens, drafts={name: next(parts) for name, parts in columns.items()})
 
 
@@ -166,20 +178,14 @@ def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, 
         raise unreadable(place, name, error) from error
 
 
-def _read_draft(
-    place: str | Path,
-    manifest: Manifest,
-    draft: str,
-    shard: int,
-    texts: Sequence[SequenceRecord],
-    schema: Schema,
-) -> tuple[pl.DataFrame, DraftRows, Bools]:
+def _read_draft(shard: Shard, draft: str, schema: Schema) -> tuple[pl.DataFrame, DraftRows, Bools]:
     """Some columns of a draft set, what a replay reads of them, and where a true rank is stored."""
-    name, lengths = draft_file(draft, shard), [len(record.text) - 1 for record in texts]
-    rows = read_rows(place, manifest, name, schema, texts, lengths)
-    with damage_named(place, name):
+    name = draft_file(draft, shard.number)
+    rows = read_rows(shard, name, schema, shard.num_roots)
+    with damage_named(shard.place, name):
         kept, valid = draft_rows_of(rows)
-    check_draft_rows(kept, valid, texts, manifest.draft_sets[draft], f"{name} in {place}")
+    fault = draft_fault(kept, valid, shard.texts, shard.manifest.draft_sets[draft])
+    refuse(fault, firsts_of(shard.texts), shard.texts, f"{name} in {shard.place}")
     return rows, kept, valid
 
 
@@ -193,36 +199,30 @@ def damage_named(place: str | Path, name: str) -> Iterator[None]:
 
 
 def read_rows(
-    place: str | Path,
-    manifest: Manifest,
-    name: str,
-    schema: Schema,
-    texts: Sequence[SequenceRecord],
-    lengths: Sequence[int],
-    most_listed: int | None = None,
+    shard: Shard, name: str, schema: Schema, lengths: Sequence[int], most_listed: int | None = None
 ) -> pl.DataFrame:
     """Some columns of a file that has rows for each text, once it is known to be whole and of these texts.
 
     Args:
-        place: a folder, or its address.
-        manifest: of the trace; without contents nothing is known of the file yet.
+        shard: whose file it is.
         name: of the file.
         schema: the columns.
-        texts: of the shard.
-        lengths: the rows of each.
+        lengths: the rows of each text.
         most_listed: values that all lists of a column together may have; None: as many as the column ``counts`` says,
             or, where there is none, any number.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    path = None if manifest.contents is None else checked_file(place, manifest, name)
+    place, path = shard.place, None
+    if shard.manifest.contents is not None:
+        path = checked_file(place, shard.manifest, name)
     listed = check_holds(place, name, schema, sum(lengths), most_listed, path)
     if listed > _FEW_LISTED and "counts" in schema:
         counts = read_frame(place, name, {"counts": schema["counts"]}, path=path)["counts"]
         check_holds(place, name, schema, sum(lengths), int(counts.explode().cast(pl.Int64).sum()), path)
     rows = read_frame(place, name, schema, path=path)
-    _check_keys(rows, texts, lengths, f"{name} in {place}")
+    _check_keys(rows, shard.texts, lengths, f"{name} in {place}")
     if "counts" in schema:
         _check_counts(rows, f"{name} in {place}")
     return rows

@@ -29,7 +29,7 @@ from simlab.traces.artefacts.cost_import import (
     models_not_stated,
     shape_checks,
 )
-from simlab.traces.artefacts.engine_tables import BenchCell, EngineTable, read_engine_table, table_of
+from simlab.traces.artefacts.engine_tables import BenchCell, EngineTable, StepCurves, read_engine_table, table_of
 from simlab.traces.artefacts.timings import DRAFTED_ONLY, PassTimings, read_timings
 from simlab.untrusted.json_text import open_file, parse_json
 from simlab.untrusted.visible import visible
@@ -189,7 +189,7 @@ def _of_table(
     path = Path(options.files[0])
     batch = options.batch or (table.concurrency if isinstance(table, BenchCell) else 1)
     timings = engine_timings(table, path.name, batch, longest)
-    if not table.whole_steps:
+    if isinstance(table, StepCurves):
         constants = {"draft": table.draft_s(batch), **constants}
     _check_constants(constants, timings)
     file = imported_cost_file(timings, DRAFTED_ONLY, about, constants, batch)

@@ -15,8 +15,6 @@ from simlab.studies.inputs.trace import prompt_of
 from simlab.traces.artefacts.optimum import PromptSource
 from simlab.traces.reader import Trace
 
-OBJECTIVES = (TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE)
-
 DEFAULT_BUDGET = 256
 """The largest tree that is tried where nothing is named."""
 
@@ -81,7 +79,7 @@ class SearchInputs:
     Attributes:
         dev: on which the policies are searched.
         evaluation: on which the choice is reported.
-        objective: one of `OBJECTIVES`.
+        objective: one of `simlab.traces.artefacts.optimum.OBJECTIVES`.
         node_cap: drafted tokens of a round, at most; None: any.
         split: how one trace was split; empty where there are two.
     """

@@ -20,8 +20,8 @@ from simlab.options import (
 )
 from simlab.studies.inputs.served import engine_option
 from simlab.studies.inputs.trace import TraceSource
-from simlab.studies.optimize.inputs import OBJECTIVES
 from simlab.studies.optimize.trials import SEED, TRIALS
+from simlab.traces.artefacts.optimum import OBJECTIVES
 from simlab.tracking.tracker import track_option
 from simlab.workers.parts import Part, ray_option, shard_option, workers_option
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_costs import random_table
+from made_up_costs import with_channel
 
 from simlab.channels import TRANSITIONS
 from simlab.columns import columns_of
@@ -29,17 +29,8 @@ TREES: list[AnyPolicy] = [TreeFlash(budget, previous=3, top_k=3, channel=TRANSIT
 PLAINER: list[AnyPolicy] = [DDTree(4), DDTree(9)]
 
 
-def priced(seed: int, most: int = 9, longest: int = 200) -> CostTable:
-    """A table with a channel, and one drawn again with other seconds of everything."""
-    generator = np.random.default_rng(seed)
-    table = random_table(generator, most, longest)
-
-    def with_channel(costs: CostTable) -> CostTable:
-        seconds = generator.random((len(table.contexts), len(UNITS)))
-        return replace(costs, channels={TRANSITIONS: ChannelSeconds(np.array(UNITS), seconds)})
-
-    drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != "channel"}
-    return replace(with_channel(table), draws=(with_channel(replace(table, seconds=drawn)),))
+def priced(seed: int, longest: int = 200) -> CostTable:
+    return with_channel(np.random.default_rng(seed), 9, longest, TRANSITIONS, UNITS)
 
 
 def channel_s(cost: CostTable, units: float, context: int) -> float:

@@ -1,5 +1,7 @@
 """Rooflines: counted bytes and operations against the published terms, planted constants, and where the rule stops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from depth import examples, some
@@ -16,7 +18,6 @@ from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.costs.roofline import (
     LayerSizes,
     Roofline,
-    RooflineRounds,
     fit_roofline,
     layer_sizes,
     roofline_of,
@@ -132,7 +133,7 @@ constants = st.floats(0, 1e-3, allow_subnormal=False)
 def test_curves_are_convex_and_rise(sizes: LayerSizes, four: tuple[float, float, float, float], context: int) -> None:
     if not any(four):
         return
-    rounds = RooflineRounds(Roofline(sizes, *four), 0.5)
+    rounds = Roofline(sizes, *four, other_s=0.5)
     seconds = rounds.costs(np.array([context]), 300).seconds[0]
     steps = np.diff(seconds)
     rounding = 1e-13 * seconds[-1]
@@ -150,7 +151,7 @@ def test_the_rule_stops_at_the_best_size_of_all_above_its_floor(
     path_costs: list[int], seed: int, floor: int, context: int
 ) -> None:
     """Weights fall and seconds are convex, so the first stop is the best one (`CaDDTree`'s theorem)."""
-    rounds = RooflineRounds(planted_roofline(np.random.default_rng(seed), QWEN3_4B), 0.01)
+    rounds = replace(planted_roofline(np.random.default_rng(seed), QWEN3_4B), other_s=0.01)
     scores = np.full((1, 61), -np.inf)
     scores[0, : len(path_costs) + 1] = np.array([0, *path_costs]) / -65536
     layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(path_costs)], np.int32), scores)

@@ -13,7 +13,7 @@ from order_checks import draft_of, rows_strategy
 from random_channels import pool_rows, random_pool, random_transitions, transition_rows
 
 from simlab.channels import PoolRows, TransitionRows
-from simlab.policies.edges.children import SPINE, empty_children, entropy_at, fill_marginal
+from simlab.policies.edges.children import SPINE, empty_children, entropy_of, fill_marginal
 from simlab.policies.edges.lattice import (
     LEAF,
     Lattice,
@@ -158,5 +158,5 @@ def test_a_lump_of_entropy_is_of_what_is_read_and_one_more(rows: list[oracle.Row
         values = [value for _, value in row[:top_k]]
         rest = 1 - sum(map(math.exp, values))
         expected = -sum(math.exp(value) * value for value in values) - (rest * math.log(rest) if rest > 0 else 0)
-        found = entropy_at(children, SPINE, depth)
+        found = entropy_of(children.costs, children.starts[SPINE, depth], children.ends[SPINE, depth])
         assert found == pytest.approx(min(expected, math.log(len(values) + 1)), abs=1e-8)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from counted_texts import counts_of, probability
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,11 +18,9 @@ from simlab.policies.edges.ngram import (
     NGramCounts,
     add_token,
     counts_from_rows,
-    counts_of,
     empty_counts,
     key_of,
     log_after,
-    probability,
     region_of,
 )
 from simlab.policies.edges.ngram_counting import count_texts, counts_of_text

@@ -3,27 +3,26 @@
 import math
 from fractions import Fraction
 
-import lattice_oracle
 import numpy as np
 import pytest
 import scoring_oracles as oracle
 from calibration_oracle import class_by_hand, mapped_by_hand
 from channel_texts import with_channels
+from counted_texts import counts_of
 from depth import some
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
 from ngram_oracle import PlainNGram, PlainPresto
 from order_checks import texts
-from random_channels import draft_at
+from random_channels import below_at, draft_at
 from scoring_oracles import rank_class
 
-from simlab.channels import Pool, Transitions
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, Marginal, NGramCorrected
-from simlab.policies.edges.ngram import counts_from_rows, counts_of
+from simlab.policies.edges.ngram import counts_from_rows
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.fits.calibration import add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.fits.edge_sums import (
@@ -152,17 +151,6 @@ SOURCES: list[LatticeSource] = [
 ]
 
 
-def below_at(source: LatticeSource, recorded: RecordedSequence, t: int) -> lattice_oracle.Below:
-    (name,) = recorded.channels
-    one = draft_at(recorded, t).channels[name]
-    if isinstance(one, Transitions):
-        assert isinstance(source, TransitionSource)
-        rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
-        return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
-    assert isinstance(one, Pool)
-    return lattice_oracle.below_pool(one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist())
-
-
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.key)
 @pytest.mark.parametrize("width", [2, 9])
 @pytest.mark.parametrize("recorded", some(list(texts(14, 24)), 3))
@@ -177,8 +165,9 @@ def test_lists_are_counted_along_true_paths(recorded: RecordedSequence, width: i
     nodes, cells = np.zeros_like(sums.nodes), np.zeros_like(sums.cells)
     assert whole.rows is not None
     text, true_ranks = whole.text.tolist(), whole.rows.true_ranks.tolist()
+    unpriced = PoolSource(POOL.need) if source is POOL else source
     for t in range(len(text) - 1):
-        below, index = below_at(source, whole, t), 0
+        below, index = below_at(unpriced, draft_at(whole, t)), 0
         for depth, true_token in enumerate(text[t + 1 : t + 1 + len(true_ranks[t])]):
             offered = below(tuple(text[t + 1 : t + 1 + depth]))[:width]
             if not offered:

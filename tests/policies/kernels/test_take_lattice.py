@@ -14,78 +14,76 @@ from simlab.arrays import Doubles, Ints
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children
+from simlab.policies.edges.lattice import Lattice
 from simlab.policies.kernels.gather import gather_paths
 from simlab.policies.kernels.take_lattice import (
-    expand_lattice,
+    EVERY_NODE,
+    built_tree,
+    expand_into,
     insert_true_by_count,
     insert_true_by_token,
-    take_lattice,
+    take_into,
+    tree_buffers_for,
     true_reach,
     walk_buffers_for,
 )
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS, grown_limit
-from simlab.policies.orders.node_order import NEVER, OrderedNodes
+from simlab.policies.kernels.true_places import grown_limit
+from simlab.policies.orders.node_order import NEVER, ordered_nodes
 
 seeds = st.integers(0, 1 << 30)
 
 
-def nodes_of(tree: Ints, scores: Doubles) -> OrderedNodes:
-    return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+def take_lattice(lattice: Lattice, most: int, width: int = EVERY_NODE) -> tuple[Ints, Doubles]:
+    buffers = tree_buffers_for(most)
+    return built_tree(buffers, take_into(lattice, 5, width, buffers))
+
+
+def expand_lattice(lattice: Lattice, most: int, width: int) -> tuple[Ints, Doubles]:
+    buffers = tree_buffers_for(most)
+    return built_tree(buffers, expand_into(lattice, 5, width, buffers))
 
 
 @settings(max_examples=examples(500, quick=40))
-@given(seeds, st.integers(0, 60))
-def test_it_is_the_plain_heap(seed: int, most: int) -> None:
+@given(seeds, st.integers(0, 60), st.integers(1, 6))
+def test_trees_are_those_of_plain_heaps(seed: int, most: int, width: int) -> None:
+    """Of all nodes, of children of the first nodes of a depth alone, and of whole families as published."""
     lattice = random_lattice(np.random.default_rng(seed))
-    nodes = nodes_of(*take_lattice(lattice, 5, most))
-    assert as_nodes(nodes) == lattice_oracle.best_first(below_lattice(lattice), most)
+    below, nodes = below_lattice(lattice), ordered_nodes(*take_lattice(lattice, most))
+    assert as_nodes(nodes) == lattice_oracle.best_first(below, most)
     assert (nodes.tokens[0], nodes.parents[0], nodes.scores[0]) == (5, -1, 0.0)
-
-
-@settings(max_examples=examples(300, quick=40))
-@given(seeds, st.integers(0, 60), st.integers(1, 6))
-def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, width: int) -> None:
-    lattice = random_lattice(np.random.default_rng(seed))
-    found = as_nodes(nodes_of(*take_lattice(lattice, 5, most, width)))
-    assert found == lattice_oracle.beam(below_lattice(lattice), most, width)
-
-
-@settings(max_examples=examples(300, quick=40))
-@given(seeds, st.integers(0, 60), st.integers(1, 6))
-def test_whole_families_are_the_published_loop(seed: int, most: int, width: int) -> None:
-    lattice = random_lattice(np.random.default_rng(seed))
-    found = as_nodes(nodes_of(*expand_lattice(lattice, 5, most, width)))
-    assert found == lattice_oracle.expand_parent(below_lattice(lattice), width, most)
+    beam, families = take_lattice(lattice, most, width), expand_lattice(lattice, most, width)
+    assert as_nodes(ordered_nodes(*beam)) == lattice_oracle.beam(below, most, width)
+    assert as_nodes(ordered_nodes(*families)) == lattice_oracle.expand_parent(below, width, most)
 
 
 @given(seeds, st.integers(0, 40), st.integers(0, 40))
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, other: int) -> None:
     lattice, (small, large) = random_lattice(np.random.default_rng(seed)), sorted((one, other))
     for few, many in (
-        (take_lattice(lattice, 5, small), take_lattice(lattice, 5, large)),
-        (expand_lattice(lattice, 5, small, 3), expand_lattice(lattice, 5, large, 3)),
+        (take_lattice(lattice, small), take_lattice(lattice, large)),
+        (expand_lattice(lattice, small, 3), expand_lattice(lattice, large, 3)),
     ):
         np.testing.assert_array_equal(few[0], many[0][:, : few[0].shape[1]])
         np.testing.assert_array_equal(few[1], many[1][: few[1].size])
 
 
-@settings(max_examples=examples(300, quick=40))
+@settings(max_examples=examples(500, quick=40))
 @given(seeds, st.integers(0, 40), st.lists(st.integers(0, VOCAB - 1), max_size=6))
-def test_the_true_path_by_its_tokens(seed: int, most: int, text: list[int]) -> None:
+def test_the_true_path_stands_where_the_plain_heap_has_it(seed: int, most: int, text: list[int]) -> None:
     generator = np.random.default_rng(seed)
     lattice = random_lattice(generator)
-    below = below_lattice(lattice)
+    below, path = below_lattice(lattice), list[int]()
     # Tokens of some path first, so that it is often long.
-    path: list[int] = []
     while below(tuple(path)) and generator.random() < 0.8:
         offered = below(tuple(path))
         path.append(offered[int(generator.integers(len(offered)))][0])
-    true = np.array([*path, *text], np.int32)
-    tree, _ = take_lattice(lattice, 5, most)
-    places = np.full(5, NEVER, np.uint16)
-    insert_true_by_token(tree, tree.shape[1] - 1, true, places)
-    expected = lattice_oracle.true_places(lattice_oracle.best_first(below, most), true.tolist())[:5]
-    assert places.tolist() == expected + [NEVER] * (5 - len(expected))
+    true, nodes = np.array([*path, *text], np.int32), lattice_oracle.best_first(below, most)
+    tree, _ = take_lattice(lattice, most)
+    by_token, by_count = np.full((2, 5), NEVER, np.uint16)
+    insert_true_by_token(tree, tree.shape[1] - 1, true, by_token)
+    assert insert_true_by_count(lattice, true, most, walk_buffers_for(lattice), by_count) == len(nodes)
+    expected = lattice_oracle.true_places(nodes, true.tolist())[:5]
+    assert by_token.tolist() == by_count.tolist() == expected + [NEVER] * (5 - len(expected))
     assert true_reach(lattice, true) == lattice_oracle.reach(below, true.tolist())
 
 
@@ -154,26 +152,6 @@ def test_all_paths_within_the_limit_are_there(
     assert sorted(found[begin:number].tolist() if deepest else []) == sorted(cost for cost, _ in deepest)
     on_spine = [cost for cost, is_there in deepest if is_there]
     assert [int(found[spine])] == on_spine if spine >= 0 else not on_spine
-
-
-# Places of true paths without trees, against a plain heap: random lists, equal costs, dead ends and empty lists
-
-
-@settings(max_examples=examples(500, quick=40))
-@given(st.integers(0, 1 << 30), st.integers(0, 40), st.lists(st.integers(0, VOCAB - 1), max_size=6))
-def test_the_true_path_stands_where_the_plain_heap_has_it(seed: int, most: int, text: list[int]) -> None:
-    generator = np.random.default_rng(seed)
-    lattice = random_lattice(generator)
-    below, path = below_lattice(lattice), list[int]()
-    # Tokens of some path first, so that it is often long.
-    while below(tuple(path)) and generator.random() < 0.8:
-        offered = below(tuple(path))
-        path.append(offered[int(generator.integers(len(offered)))][0])
-    places, true = np.full(5, NEVER, np.uint16), np.array([*path, *text], np.int32)
-    nodes = lattice_oracle.best_first(below, most)
-    assert insert_true_by_count(lattice, true, most, walk_buffers_for(lattice), places) == len(nodes)
-    expected = lattice_oracle.true_places(nodes, true.tolist())[:5]
-    assert places.tolist() == expected + [NEVER] * (5 - len(expected))
 
 
 # The limit of costs within which the true path is looked for

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
+from order_checks import same
 
 from simlab import Marginals
 from simlab.arrays import Doubles
-from simlab.columns import RoundColumns
 from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.grid import to_grid
@@ -128,10 +128,6 @@ def random_map(generator: np.random.Generator) -> Doubles:
     edge_map = generator.normal(size=(4, 2, NUM_CLASSES, 2))
     edge_map[..., 0] = np.abs(edge_map[..., 0])
     return edge_map
-
-
-def same(columns: RoundColumns, other: RoundColumns) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))
 
 
 def test_the_identity_has_the_rounds_of_ddtree() -> None:

@@ -9,14 +9,14 @@ import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_costs import random_table
+from made_up_costs import with_channel
 from order_checks import as_rows, check_columns, check_layer, check_nested
 from random_channels import VOCAB, as_nodes, drafted_text, random_values
 
 from simlab.channels import Branches, BranchRows
 from simlab.channels.needs import Held, HeldChannel, check_channels
 from simlab.columns import columns_of
-from simlab.cost import ChannelSeconds, CostTable, price
+from simlab.cost import price
 from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
 from simlab.policies.engine.replay import Replay, replay_policies
@@ -152,24 +152,11 @@ def test_engine_and_round_by_round_agree(seed: int, width: int, tree_budget: int
     check_columns([policy], only_asked(recorded, policy.own.order))  # type: ignore[arg-type]
 
 
-def priced(seed: int, most: int, longest: int) -> CostTable:
-    """A table with the channel, and one drawn again."""
-    generator = np.random.default_rng(seed)
-
-    def with_channel(costs: CostTable) -> CostTable:
-        seconds = generator.random((len(costs.contexts), 1))
-        return replace(costs, channels={"extension": ChannelSeconds(np.array([1]), seconds)})
-
-    table = random_table(generator, most, longest)
-    drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != "channel"}
-    return replace(with_channel(table), draws=(with_channel(replace(table, seconds=drawn)),))
-
-
 def check_prices(seed: int, width: int, gap: float) -> None:
     """The engine, the plain replay, and a sum in plain Python say the same."""
     texts = texts_of([extended(seed, 2), extended(seed, 2)])
     policy = JetSpecExtended(9, width, gap, 2)
-    cost = priced(seed, policy.budget, 60)
+    cost = with_channel(np.random.default_rng(seed), policy.budget, 60, "extension", [1])
     sums = Replay([(policy, cost), (JetSpecExtended(9, width, 1e9, 2), cost)]).sums(texts)
     for number, sequence in enumerate(texts.sequences):
         found, length = list(rounds(policy, sequence)), len(sequence.prompt.token_ids)

@@ -6,6 +6,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from counted_texts import counts_of
 from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,9 +27,7 @@ from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
-from simlab.policies.edges.ngram import counts_of
 from simlab.policies.named.eagle2_beam import Eagle2Beam
-from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import FixedBudget
@@ -57,7 +56,7 @@ def test_on_marginals_it_is_the_search_level_by_level(
     rows: list[oracle.Row], width: int, deepest: int, budget: int
 ) -> None:
     expected = shape_oracles.beam(shape_oracles.all_scores(rows), width, deepest, budget)
-    check_nodes(Beam(Marginal(), width=width, deepest=deepest).nodes(draft_of(rows), budget), rows, expected)
+    check_nodes(BestFirst(Marginal(), width=width, deepest=deepest).nodes(draft_of(rows), budget), rows, expected)
 
 
 @pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES)
@@ -67,7 +66,7 @@ def test_under_every_edge_model_it_is_the_search_level_by_level(edge: EdgeModel,
         for deepest in (1, 2, 3):
             every = BestFirst(edge).nodes(draft, NO_END)
             scores = dict(zip(paths_of(every), map(Fraction, every.scores[1:].tolist()), strict=True))
-            nodes = Beam(edge, width=width, deepest=deepest).nodes(draft, 40)
+            nodes = BestFirst(edge, width=width, deepest=deepest).nodes(draft, 40)
             expected = shape_oracles.beam(scores, width, deepest, 40)
             assert paths_of(nodes) == expected
             assert nodes.scores[1:].tolist() == [float(scores[path]) for path in expected]
@@ -78,7 +77,8 @@ def test_under_every_edge_model_it_is_the_search_level_by_level(edge: EdgeModel,
 def test_as_wide_as_the_budget_it_is_best_first(edge: EdgeModel, budget: int) -> None:
     for recorded in texts(budget, 12):
         layer, other = (
-            order.layer(texts_of([recorded]), budget, True) for order in (Beam(edge, width=budget), BestFirst(edge))
+            order.layer(texts_of([recorded]), budget, True)
+            for order in (BestFirst(edge, width=budget), BestFirst(edge))
         )
         np.testing.assert_array_equal(layer.insertions, other.insertions)
         np.testing.assert_array_equal(layer.num_available, other.num_available)
@@ -86,7 +86,7 @@ def test_as_wide_as_the_budget_it_is_best_first(edge: EdgeModel, budget: int) ->
     for draft in drafts(budget):
         for width in (budget, budget + 3):
             for values, others in zip(
-                Beam(edge, width=width).nodes(draft, budget), BestFirst(edge).nodes(draft, budget), strict=True
+                BestFirst(edge, width=width).nodes(draft, budget), BestFirst(edge).nodes(draft, budget), strict=True
             ):
                 np.testing.assert_array_equal(values, others)
 
@@ -94,7 +94,7 @@ def test_as_wide_as_the_budget_it_is_best_first(edge: EdgeModel, budget: int) ->
 @pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES)
 def test_a_layer_is_its_roots_and_the_engine_its_rounds(edge: EdgeModel) -> None:
     for recorded in texts(3, 12):
-        orders: list[NodeOrder] = [Beam(edge, width=2), Beam(edge, width=3, deepest=2)]
+        orders: list[NodeOrder] = [BestFirst(edge, width=2), BestFirst(edge, width=3, deepest=2)]
         for order in orders:
             for most in (1, 25):
                 check_layer(order, recorded, most)
@@ -103,7 +103,7 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(edge: EdgeModel) -> None
 
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(rows: list[oracle.Row], one: int, other: int) -> None:
-    check_nested(Beam(Marginal(4), width=2), draft_of(rows), *sorted((one, other)))
+    check_nested(BestFirst(Marginal(4), width=2), draft_of(rows), *sorted((one, other)))
 
 
 def test_the_published_beam_of_ten() -> None:
@@ -117,7 +117,7 @@ def test_the_published_beam_of_ten() -> None:
     assert len(scores) == 10 + 100 * 5
     best = sorted(scores, key=lambda path: (-scores[path], path))
     for budget in (59, 400, 510):
-        tree = Composition(Beam(Marginal(10), width=10, deepest=6), FixedBudget(budget)).select(draft_of(rows))
+        tree = Composition(BestFirst(Marginal(10), width=10, deepest=6), FixedBudget(budget)).select(draft_of(rows))
         nodes = Eagle2Beam(budget).compose(NoArtefacts()).order.nodes(draft_of(rows), budget)
         check_nodes(nodes, rows, best[:budget])
         assert tree.num_drafted == budget

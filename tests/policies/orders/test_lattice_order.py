@@ -10,9 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
 from order_checks import check_columns, check_layer
-from random_channels import VOCAB, as_nodes, draft_at, pool_rows, transition_rows, whole_pool, with_channel, zero_head
+from random_channels import (
+    VOCAB,
+    as_nodes,
+    below_at,
+    draft_at,
+    pool_rows,
+    transition_rows,
+    whole_pool,
+    with_channel,
+    zero_head,
+)
 
-from simlab.channels import Pool, PoolRows, TransitionRows, Transitions
+from simlab.channels import PoolRows, TransitionRows
 from simlab.errors import MissingChannelError
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Marginal, NGramCorrected
@@ -32,20 +42,6 @@ from simlab.testing.random_texts import random_sequence
 seeds = st.integers(0, 1 << 30)
 pool_need = ChannelNeed("made-up", "pool")
 SHAPES: list[LatticeShape] = [BestPaths(), WholeFamilies(3)]
-
-
-def plain(source: LatticeSource, recorded: RecordedSequence, t: int) -> lattice_oracle.Below:
-    """What a source offers at a root, as the oracle reads it."""
-    one = draft_at(recorded, t).channels["made-up"]
-    if isinstance(one, Transitions):
-        assert isinstance(source, TransitionSource)
-        rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
-        return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
-    assert isinstance(one, Pool)
-    assert isinstance(source, PoolSource)
-    nodes = one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist()
-    deepest = dict(source.need.least).get("depth", 1 << 30)
-    return lattice_oracle.below_pool(*nodes, source.depth_price, deepest)
 
 
 def grown(below: lattice_oracle.Below, shape: LatticeShape, most: int) -> list[lattice_oracle.Node]:
@@ -87,7 +83,7 @@ def test_pools_are_the_plain_heap(
 def check_source(source: LatticeSource, shape: LatticeShape, recorded: RecordedSequence, most: int) -> None:
     """Nodes and layer are those of the plain way, and so is the reach; a layer of two texts is that of each."""
     order, texts, roots = LatticeOrder(source, shape), texts_of([recorded]), range(len(recorded.text) - 1)
-    below = [plain(source, recorded, t) for t in roots]
+    below = [below_at(source, draft_at(recorded, t)) for t in roots]
     expected = [grown(function, shape, most) for function in below]
     for t in roots:
         nodes = order.nodes(draft_at(recorded, t), most)
@@ -215,7 +211,7 @@ def test_a_corrected_lattice_is_the_plain_heap(channel: str, kind: str, seed: in
             return float((1 - share) * corpus.probability(context, token) + share * so_far.probability(context, token))
 
         tail, settings_of = tuple(committed[-2:]), (edge.weight, edge.renormalised, edge.adaptive)
-        below = lattice_oracle.corrected(plain(source, recorded, t), tail, probability, *settings_of)
+        below = lattice_oracle.corrected(below_at(source, draft_at(recorded, t)), tail, probability, *settings_of)
         expected.append(lattice_oracle.best_first(below, most))
         assert as_nodes(order.nodes(draft, most)) == expected[t]
     check_rows(order.layer(texts_of([recorded]), most, True), expected, recorded.text.tolist())

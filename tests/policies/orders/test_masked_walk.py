@@ -17,7 +17,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NEVER
-from simlab.policies.orders.walk import walk_layer, walk_masked
+from simlab.policies.orders.walk import walk_layer
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy
@@ -49,20 +49,12 @@ def made_up(seed: int) -> tuple[Shorts, Ints, Longs]:
 @given(seed=st.integers(0, 1 << 20), masked=st.integers(-2, 10))
 def test_the_kernel_has_the_rounds_of_plain_python(seed: int, masked: int) -> None:
     insertions, sizes, firsts = made_up(seed)
-    found = walk_masked(insertions, sizes, firsts, max(masked, -1), masked > -2)
+    found = walk_layer(insertions, sizes, firsts, max(masked, -1), masked > -2)
     expected = plainly(insertions, sizes, firsts, masked)
     rows = zip(found.roots.tolist(), found.num_drafted.tolist(), found.num_accepted.tolist(), strict=True)
     assert list(rows) == expected
     roots = [root for root, _, _ in expected]
     assert found.ends.tolist() == [sum(root < last for root in roots) for last in firsts.tolist()[1:]]
-
-
-@given(seed=st.integers(0, 1 << 20))
-def test_masks_behind_every_node_are_a_walk_without_any(seed: int) -> None:
-    insertions, sizes, firsts = made_up(seed)
-    found, plain = walk_masked(insertions, sizes, firsts, 100), walk_layer(insertions, sizes, firsts)
-    for name in ("roots", "num_drafted", "num_accepted", "ends"):
-        assert getattr(found, name).tolist() == getattr(plain, name).tolist()
 
 
 @settings(max_examples=examples(30))

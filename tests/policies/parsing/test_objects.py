@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -55,11 +56,9 @@ class Notebook:
 
     def __init__(self) -> None:
         self.module = types.ModuleType("a_notebook")
-        self.cells = 0
 
     def run(self, cell: str, is_known: bool = True) -> None:
-        self.cells += 1
-        name = f"/nowhere/ipykernel_1/{id(self)}-{self.cells}.py"
+        name = f"/nowhere/ipykernel_1/{uuid4().hex}.py"
         if is_known:
             linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
         exec(compile(cell, name, "exec"), vars(self.module))

@@ -13,7 +13,7 @@ from made_up_costs import random_table
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.parsing.search_space import SettingRange, built_in_entries, parse_entry, searched_of
+from simlab.policies.parsing.search_space import SettingRange, built_in_entries, parse_entry
 
 
 def test_ranges_are_told_from_grids_and_plain_values() -> None:
@@ -90,7 +90,6 @@ def test_the_built_in_policies_can_be_searched(budget: int, depth: int) -> None:
     # These are always searched, are another one for a text alone, or were found to lose.
     assert set(POLICIES) - names >= {"ar", "ddtree", "joint", "joint-throughput", "entropy-width"}
     assert names >= SEARCHED
-    assert names == {name for name, policy in POLICIES.items() if searched_of(policy, budget, depth)}
     for text in entries:
         if text.partition(":")[0] in ("calibrated", "presto", "sequoia") or "ngram" in text:
             continue

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
+from order_checks import same
 
-from simlab.columns import RoundColumns, columns_of
+from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight
@@ -204,10 +205,6 @@ def online_price_by_hand(
             mean_seconds = rule.memory * mean_seconds + (1 - rule.memory) * float(seconds[size])
         position += committed
     return found
-
-
-def same(columns: RoundColumns, other: RoundColumns) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))
 
 
 def texts(seed: int, number: int, most_kept: int = 12) -> list[RecordedSequence]:

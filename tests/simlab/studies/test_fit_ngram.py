@@ -5,9 +5,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from counted_texts import probability
 from study_results import refused
 
-from simlab.policies.edges.ngram import counts_from_rows, probability
+from simlab.policies.edges.ngram import counts_from_rows
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.traces.artefacts.ngram import NGramFile, read_ngram_file
 from simlab.traces.reader import open_trace, packaged_trace

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from counted_texts import probability
 
 from simlab.arrays import Ints
 from simlab.errors import TraceError
-from simlab.policies.edges.ngram import counts_from_rows, probability
+from simlab.policies.edges.ngram import counts_from_rows
 from simlab.traces.artefacts.ngram import (
     NGramFile,
     find_packaged_ngram,

@@ -6,27 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_optimum import OPTIMUM
 
 from simlab.errors import TraceError
 from simlab.traces.artefacts.kinds import format_of
-from simlab.traces.artefacts.optimum import FORMAT, ChosenPolicy, Optimum, PromptSource, read_optimum, write_optimum
+from simlab.traces.artefacts.optimum import FORMAT, ChosenPolicy, Optimum, read_optimum, write_optimum
 
-BEST = ChosenPolicy("ddtree:budget=8", "0123")
-OPTIMUM = Optimum(
-    simlab_version="0.1.0",
-    objective="tokens_per_s",
-    node_cap=None,
-    cost_ids=("a cost",),
-    chosen_on=PromptSource("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
-    reported_on=PromptSource("other text", "other draft", frozenset({("gsm8k", "3")})),
-    searched=300,
-    winner=BEST,
-    best=BEST,
-    verdict="ddtree:budget=8 is faster than each of 2 others.",
-    optimism={"best_on_evaluation": "ddtree:budget=9", "optimism": 0.25},
-    run=("ddtree:budget=8", "caddtree", "chain"),
-    rows=({"policy": "ddtree:budget=8", "evaluation_tokens_per_s": 30.5, "p_adjusted": None, "differs": True},),
-)
 LEVEL = "no winner among ddtree:budget=8 and chain: not significant (n = 40 prompts)."
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import jsonschema
 import pytest
 from made_up_costs import filled
+from made_up_optimum import OPTIMUM
 from places import GOLDEN
 from signed_files import is_signed, signed
 
 from simlab.errors import CostError, TraceError
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.kinds import SCHEMAS, read_schema
-from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
+from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest import DumpedInfo, ImportedInfo, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo
@@ -72,23 +73,7 @@ def cost_values_of(version: int) -> dict[str, Any]:
 
 def optimum_values() -> dict[str, Any]:
     """A choice with a winner, prices and a limit."""
-    best = ChosenPolicy("ddtree:budget=8", "0123")
-    optimum = Optimum(
-        simlab_version="0.1.0",
-        objective="tokens_per_s",
-        node_cap=16,
-        cost_ids=("a cost",),
-        chosen_on=PromptSource("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
-        reported_on=PromptSource("other text", "other draft", frozenset({("gsm8k", "3")})),
-        searched=300,
-        winner=best,
-        best=best,
-        verdict="ddtree:budget=8 is faster than each of 2 others.",
-        optimism={"best_on_evaluation": "ddtree:budget=9", "optimism": 0.25},
-        run=("ddtree:budget=8", "chain"),
-        rows=({"policy": "ddtree:budget=8", "evaluation_tokens_per_s": 30.5, "p_adjusted": None, "differs": True},),
-    )
-    found: dict[str, Any] = json.loads(json.dumps(optimum.to_json()))
+    found: dict[str, Any] = json.loads(json.dumps(replace(OPTIMUM, node_cap=16).to_json()))
     return found
 
 

@@ -1,26 +1,31 @@
-"""What every read of a channel refuses is what the whole check refuses, of the invariants that a read is held to."""
+"""What every read and the writer refuse of a channel is what plain Python refuses, number by number."""
 
-import re
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_oracle import candidates_are_broken, changed, pool_is_broken
 
-from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows
 from simlab.errors import TraceError
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.channels import checks
 from simlab.traces.channels.checks import (
-    check_branch_rows,
-    check_pool_rows,
-    check_transition_rows,
+    CHANNEL_WORDS,
+    branch_fault,
+    pool_fault,
+    transition_fault,
     transition_shape,
 )
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
+from simlab.traces.format.checks import WHOLE, firsts_of, refuse
+from simlab.traces.format.frames import DraftColumns
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
@@ -34,23 +39,13 @@ OF_ROWS = ChannelInfo(
     TRANSITIONS, PRODUCER, DRAFT, "id", {"depth": DEPTH, "previous": 4, "top_k": 6, "order": BASE_RANK}, "float32"
 )
 OF_NODES = ChannelInfo(POOL, PRODUCER, None, None, {"depth": 4, "top_k": 3, "beam": 2}, "float32")
-LEFT_OUT = re.compile(r"mass|target_log_probs")
-"""Invariants that only `simlab inspect` and the writer look at."""
 
 
 def transitions_of(text: RecordedSequence, tied: bool) -> TransitionColumns:
     return TransitionColumns(*made_up_transitions(text, 4, 6, VOCAB, tied))
 
 
-def joined_base() -> DraftRows:
-    parts = [text.rows for text in TEXTS if text.rows is not None]
-    ids, log_probs, counts, ranks = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "log_probs", "counts", "true_ranks")
-    )
-    return DraftRows(ids, log_probs, counts, ranks)
-
-
-BASE = joined_base()
+BASE = DraftColumns.concatenated([record.drafts[DRAFT] for record in RECORDS]).rows()
 COLUMNS = {tied: [transitions_of(text, tied) for text in TEXTS] for tied in (False, True)}
 POOLS = {tied: [made_up_pools(text, 4, 3, VOCAB, 2, 0, tied) for text in TEXTS] for tied in (False, True)}
 
@@ -64,50 +59,51 @@ IDS = [-(2**31), -1, *range(VOCAB + 2), 2**31 - 1]
 PLACES = st.integers(0, 10_000)
 
 
-def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
-    """One element set to a value, or to its neighbour's, or turned over."""
-    flat = array.copy().ravel()
-    at, after = place % flat.size, (place + 1) % flat.size
-    flat[at] = flat[after] if value == "next" else not flat[at] if value == "turned" else value
-    return flat.reshape(array.shape)
+Faults = list[tuple[int, tuple[str, int, object]]]
 
 
-def refused_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, with_base: bool) -> bool:
-    whole = {name: np.concatenate([array[name] for array in arrays]) for name in ("previous", "ids", "log_probs")}
-    shape = transition_shape(OF_ROWS, manifest)
+def planted(rows: Sequence[object], names: Sequence[str], faults: Faults) -> list[dict[str, np.ndarray]]:
+    """The arrays of each text, with faults in them, or what looks like one."""
+    arrays = [{name: getattr(one, name) for name in names} for one in rows]
+    for number, (name, index, value) in faults:
+        if arrays[number][name].size:
+            arrays[number][name] = changed(arrays[number][name], index, value)
+    return arrays
+
+
+def joined(arrays: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
+
+
+def rows_are_broken(array: dict[str, np.ndarray], vocab_size: int) -> bool:
+    rows = zip(array["ids"], array["log_probs"], strict=True)
+    return any(candidates_are_broken(ids.tolist(), log_probs, vocab_size) for ids, log_probs in rows)
+
+
+def check_writer(
+    text: RecordedSequence,
+    whole: ChannelColumns,
+    array: dict[str, np.ndarray],
+    info: ChannelInfo,
+    broken: bool,
+    manifest: Manifest = MANIFEST,
+) -> None:
+    """The writer says where, if plain Python finds a fault; arrays that cannot be rows have one."""
     try:
-        check_transition_rows(**whole, base=BASE if with_base else None, texts=RECORDS, shape=shape, where="here")
-    except TraceError:
-        return True
-    return False
+        columns = replace(whole, rows=replace(whole.rows, **array))  # type: ignore[arg-type]
+    except ValueError:
+        assert broken
+        return
+    assert ("position" in str(checks.find_channel_problem(text, columns, info, manifest))) == broken
 
 
-def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, tied: bool) -> list[str]:
-    found: list[str] = []
-    for text, array, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
-        try:
-            rows = TransitionRows(whole.rows.num_rows, array["previous"], array["ids"], array["log_probs"])
-        except ValueError as error:
-            found.append(str(error))
-            continue
-        columns = TransitionColumns(rows, whole.outside_log_mass)
-        problems = list(checks._problems(text, columns, OF_ROWS, manifest))
-        assert checks.find_channel_problem(text, columns, OF_ROWS, manifest) == (
-            f"sequence {text.index}: {problems[0]}" if problems else None
-        )
-        found += problems
-    return found
-
-
-FAULTS_OF_ROWS = st.one_of(
-    st.tuples(st.sampled_from(["previous", "ids"]), PLACES, st.sampled_from(IDS)),
-    st.tuples(st.sampled_from(["previous", "ids", "log_probs"]), PLACES, st.just("next")),
-    st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
-)
 FAULTS_OF_BRANCHES = st.one_of(
     st.tuples(st.just("ids"), PLACES, st.sampled_from(IDS)),
     st.tuples(st.sampled_from(["ids", "log_probs"]), PLACES, st.just("next")),
     st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
+)
+FAULTS_OF_ROWS = st.one_of(
+    FAULTS_OF_BRANCHES, st.tuples(st.just("previous"), PLACES, st.one_of(st.sampled_from(IDS), st.just("next")))
 )
 FAULTS_OF_NODES = st.one_of(
     st.tuples(st.sampled_from(["tokens", "parents"]), PLACES, st.sampled_from(IDS)),
@@ -117,28 +113,22 @@ FAULTS_OF_NODES = st.one_of(
 )
 
 
+def some_of(faults: st.SearchStrategy[tuple[str, int, object]]) -> st.SearchStrategy[Faults]:
+    return st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), faults), max_size=2)
+
+
 @settings(max_examples=examples(300))
-@given(
-    tied=st.booleans(),
-    small=st.booleans(),
-    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_ROWS), max_size=2),
-)
-def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
-    tied: bool, small: bool, faults: list[tuple[int, tuple[str, int, object]]]
-) -> None:
-    names = ("previous", "ids", "log_probs")
-    arrays = [{name: getattr(column.rows, name) for name in names} for column in COLUMNS[tied]]
-    for number, (name, index, value) in faults:
-        if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], index, value)
-    base = MANIFEST.draft_sets[DRAFT]
-    manifest = replace(MANIFEST, draft_sets={DRAFT: replace(base, vocab_size=VOCAB - 3 if small else VOCAB)})
-    problems = [
-        transition for transition in broken_transitions(arrays, manifest, tied) if not LEFT_OUT.search(transition)
-    ]
-    assert refused_transitions(arrays, manifest, with_base=True) == bool(problems)
-    if not refused_transitions(arrays, manifest, with_base=True) and not small:
-        assert not refused_transitions(arrays, manifest, with_base=False)
+@given(tied=st.booleans(), size=st.sampled_from([VOCAB, VOCAB - 3]), faults=some_of(FAULTS_OF_ROWS))
+def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(tied: bool, size: int, faults: Faults) -> None:
+    manifest = replace(MANIFEST, draft_sets={DRAFT: replace(MANIFEST.draft_sets[DRAFT], vocab_size=size)})
+    arrays, broken = planted([one.rows for one in COLUMNS[tied]], ("previous", "ids", "log_probs"), faults), []
+    for text, array, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
+        broken.append(not np.array_equal(array["previous"], whole.rows.previous) or rows_are_broken(array, size))
+        check_writer(text, whole, array, OF_ROWS, broken[-1], manifest)
+    shape = transition_shape(OF_ROWS, manifest)
+    assert (transition_fault(**joined(arrays), base=BASE, shape=shape)[0] != WHOLE) == any(broken)
+    if not any(broken):
+        assert transition_fault(**joined(arrays), base=None, shape=shape)[0] == WHOLE
 
 
 @settings(max_examples=examples(300))
@@ -152,59 +142,27 @@ def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
             replace(OF_NODES, settings={"depth": 5}),
         ]
     ),
-    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_NODES), max_size=2),
+    faults=some_of(FAULTS_OF_NODES),
 )
-def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
-    tied: bool, info: ChannelInfo, faults: list[tuple[int, tuple[str, int, object]]]
-) -> None:
-    names = PoolRows.__slots__
-    arrays = [{name: getattr(pool, name) for name in names} for pool in POOLS[tied]]
-    for number, (name, index, value) in faults:
-        if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], index, value)
-    found: list[str] = []
-    for text, array in zip(TEXTS, arrays, strict=True):
-        try:
-            columns = PoolColumns.unlabelled(PoolRows(**array))
-            found += checks._problems(text, columns, info, MANIFEST)
-        except ValueError as error:
-            found.append(str(error))
-    flat = tuple(np.concatenate([array[name] for array in arrays]) for name in names)
-    is_refused = False
-    try:
-        check_pool_rows(flat, RECORDS, info, VOCAB, "here")  # type: ignore[arg-type]
-    except TraceError:
-        is_refused = True
-    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+def test_a_read_of_pools_refuses_what_the_whole_check_refuses(tied: bool, info: ChannelInfo, faults: Faults) -> None:
+    arrays = planted(POOLS[tied], PoolRows.__slots__, faults)
+    limits = info.setting("depth"), info.setting("top_k"), VOCAB
+    broken = [pool_is_broken(SimpleNamespace(**array), *limits) for array in arrays]  # type: ignore[arg-type]
+    for text, pool, array, own in zip(TEXTS, POOLS[tied], arrays, broken, strict=True):
+        check_writer(text, PoolColumns.unlabelled(pool), array, info, own)
+    assert (pool_fault(tuple(joined(arrays).values()), info, VOCAB)[0] != WHOLE) == any(broken)  # type: ignore[arg-type]
 
 
 @settings(max_examples=examples(300))
-@given(
-    tied=st.booleans(),
-    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_BRANCHES), max_size=2),
-)
-def test_a_read_of_branches_refuses_what_the_whole_check_refuses(
-    tied: bool, faults: list[tuple[int, tuple[str, int, object]]]
-) -> None:
-    names = ("ids", "log_probs")
-    arrays = [{name: getattr(one.rows, name) for name in names} for one in BRANCHED[tied]]
-    for number, (name, index, value) in faults:
-        if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], index, value)
-    found: list[str] = []
-    for text, array, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
-        try:
-            columns = BranchColumns(replace(whole.rows, **array), whole.outside_log_mass)
-            found += checks._problems(text, columns, OF_BRANCHES, MANIFEST)
-        except ValueError as error:
-            found.append(str(error))
-    ids, log_probs = (np.concatenate([array[name] for array in arrays]) for name in names)
-    is_refused = False
-    try:
-        check_branch_rows(ids, log_probs, DEPTH * (DEPTH + 1) // 2, RECORDS, VOCAB, "here")
-    except TraceError:
-        is_refused = True
-    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+@given(tied=st.booleans(), faults=some_of(FAULTS_OF_BRANCHES))
+def test_a_read_of_branches_refuses_what_the_whole_check_refuses(tied: bool, faults: Faults) -> None:
+    arrays = planted([one.rows for one in BRANCHED[tied]], ("ids", "log_probs"), faults)
+    broken = [rows_are_broken(array, VOCAB) for array in arrays]
+    for text, whole, array, own in zip(TEXTS, BRANCHED[tied], arrays, broken, strict=True):
+        check_writer(text, whole, array, OF_BRANCHES, own)
+    assert (branch_fault(**joined(arrays), num_rows=DEPTH * (DEPTH + 1) // 2, vocab_size=VOCAB)[0] != WHOLE) == any(
+        broken
+    )
 
 
 def test_what_only_the_whole_check_refuses_of_branches() -> None:
@@ -220,15 +178,11 @@ def test_what_only_the_whole_check_refuses_of_branches() -> None:
 
 
 def test_the_sentence_says_where() -> None:
-    arrays = [
-        {name: getattr(column.rows, name) for name in ("previous", "ids", "log_probs")} for column in COLUMNS[False]
-    ]
+    arrays = planted([one.rows for one in COLUMNS[False]], ("previous", "ids", "log_probs"), [])
     arrays[2]["ids"] = changed(arrays[2]["ids"], 3 * 9 * 6 + 1, VOCAB)
-    whole = {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
+    fault = transition_fault(**joined(arrays), base=BASE, shape=transition_shape(OF_ROWS, MANIFEST))
     with pytest.raises(TraceError, match="here: sequence 2, position 3: an id lies outside the vocabulary"):
-        check_transition_rows(
-            **whole, base=BASE, texts=RECORDS, shape=transition_shape(OF_ROWS, MANIFEST), where="here"
-        )
+        refuse(fault, firsts_of(RECORDS), RECORDS, "here", CHANNEL_WORDS)
 
 
 def problem(columns: ChannelColumns, info: ChannelInfo) -> str:

@@ -12,6 +12,7 @@ from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.channels.shards import read_channel_rows
+from simlab.traces.format.shards import Shard
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
@@ -80,8 +81,8 @@ def test_transitions_of_another_text_of_the_same_length_are_found(folder: Path) 
     forge(folder, FILES[0], exchanged)
     assert "sequence 0, position 0: previous are not the first tokens of its draft set" in told(folder)
     trace = open_trace(folder)
-    texts = trace.texts[: trace.manifest.held().shards[0]]
-    assert len(read_channel_rows(folder, trace.manifest, "transitions", 0, texts)) > 0, "without the draft set's rows"
+    first = Shard(folder, trace.manifest, 0, trace.texts[: trace.manifest.held().shards[0]])
+    assert len(read_channel_rows(first, "transitions")) > 0, "without the draft set's rows"
 
 
 def test_pools_of_another_text_have_another_id(folder: Path) -> None:

@@ -8,10 +8,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from commands import output_of
+from planted_traces import rows_of
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched
-from simlab.traces.reader import Trace, open_trace
+from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
 # An empty store of buckets on this machine, moto's, which s3fs is told to ask.
@@ -80,10 +81,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> Path:
     monkeypatch.setattr(fetched, "PAUSE_S", 0.01)
     ask_store(monkeypatch, server)
     return tmp_path / "cache"
-
-
-def rows_of(trace: Trace) -> list[bytes]:
-    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def told(place: str) -> str:

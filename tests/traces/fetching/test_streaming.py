@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, serving_files
+from planted_traces import rows_of
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched, store
@@ -60,10 +61,6 @@ def files_in(cache: Path) -> dict[str, int]:
     return {
         path.name: path.stat().st_size for path in cache.rglob("*") if path.is_file() and not path.name.endswith(hidden)
     }
-
-
-def rows_of(trace: Trace) -> list[bytes]:
-    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def shard_of(trace: Trace, index: int) -> int:

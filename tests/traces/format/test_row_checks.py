@@ -1,6 +1,5 @@
-"""What every read refuses is what the whole check refuses, of the invariants that a read is held to."""
+"""What every read and the writer refuse of rows is what plain Python refuses, number by number."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,19 @@ import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_oracle import changed, draft_is_broken, text_is_broken, tokens_are_broken
 
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_SEED
-from simlab.traces.format import checks
-from simlab.traces.format.checks import check_draft_rows, check_texts, check_token_rows
+from simlab.traces.format.checks import (
+    WHOLE,
+    check_texts,
+    draft_fault,
+    draft_problems,
+    firsts_of,
+    refuse,
+    token_fault,
+)
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.reader import open_trace
@@ -24,8 +31,6 @@ from simlab.traces.writer import TraceWriter
 KEPT, LENGTH, VOCAB = 5, 9, 29
 RECORDS = synthetic_sequences(3, 3, LENGTH, 3, KEPT, VOCAB, SyntheticHeads(tie_share=0.5, extra=3))
 MANIFEST = synthetic_manifest(LENGTH, 3, KEPT, VOCAB)
-LEFT_OUT = re.compile(r"context_length|outside_log_mass|outside mass|true_log_prob")
-"""Invariants that only `simlab inspect` and the writer look at."""
 
 
 def manifests() -> list[Manifest]:
@@ -49,19 +54,23 @@ def is_refused(records: Sequence[SequenceRecord], manifest: Manifest) -> bool:
     joined = type(columns[0]).concatenated(columns)
     try:
         check_texts(records, manifest, "here")
-        parts = [record.tokens for record in records if record.tokens is not None]
-        check_token_rows(parts, records, manifest.vocab_size, "here")
-        rows = replace(joined.rows(), true_ranks=joined.true_rank)
-        check_draft_rows(rows, joined.valid, records, manifest.draft_sets[DRAFT], "here")
     except TraceError:
         return True
-    return False
+    rows = replace(joined.rows(), true_ranks=joined.true_rank)
+    faults = [draft_fault(rows, joined.valid, records, manifest.draft_sets[DRAFT])]
+    faults += [token_fault(one.tokens, one.text, manifest.vocab_size) for one in records if one.tokens is not None]
+    return any(fault != WHOLE for fault, _ in faults)
 
 
 def is_broken(records: Sequence[SequenceRecord], manifest: Manifest) -> bool:
-    """Whether the whole check finds a fault in what a read is held to."""
-    found = (problem for record in records for problem in checks._problems(record, manifest))
-    return any(not LEFT_OUT.search(problem) for problem in found)
+    """Whether plain Python finds a fault in what a read is held to."""
+    kept = manifest.draft_sets[DRAFT]
+    return any(
+        text_is_broken(one, manifest)
+        or draft_is_broken(one, one.drafts[DRAFT], kept)
+        or (one.tokens is not None and tokens_are_broken(one.tokens, one.text, manifest.vocab_size))
+        for one in records
+    )
 
 
 FLOATS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-11, 1.0, -1.0, -255.0, -255.5, -300.0, -1e-7, -5e-4, -0.5]
@@ -85,19 +94,6 @@ FAULTS = st.one_of(
     ),
     st.tuples(st.sampled_from(["top_ids", "top_log_probs"]), PLACES, st.just("next")),
 )
-
-
-def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
-    """One element set to a value, to its neighbour's, or, of counts, moved to the neighbour."""
-    flat = array.copy().ravel()
-    at, after = place % flat.size, (place + 1) % flat.size
-    if value == "moved":
-        moved = min(1, int(flat[at]) - 1)
-        flat[at] -= moved
-        flat[after] += moved
-    else:
-        flat[at] = flat[after] if value == "next" else value
-    return flat.reshape(array.shape)
 
 
 def planted(record: SequenceRecord, column: str, place: int, value: object) -> SequenceRecord:
@@ -160,7 +156,14 @@ def test_the_sentence_says_where() -> None:
         TraceError,
         match="here: sequence 2, position 3: entropy must be a number that is not negative. The trace is damaged",
     ):
-        check_draft_rows(joined.rows(), joined.valid, [*RECORDS[:2], worse], MANIFEST.draft_sets[DRAFT], "here")
+        refuse(
+            draft_fault(joined.rows(), joined.valid, [*RECORDS[:2], worse], MANIFEST.draft_sets[DRAFT]),
+            firsts_of(RECORDS),
+            RECORDS,
+            "here",
+        )
+    said = list(draft_problems(worse, DRAFT, worse.drafts[DRAFT], MANIFEST.draft_sets[DRAFT]))
+    assert said == ["sequence 2, synthetic: position 3: entropy must be a number that is not negative"]
 
 
 def test_the_largest_seed_is_written_and_read(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from commands import output_of, refusal_of
 from depth import some
 from file_server import serving_files
 from hub_server import TOKEN, Hub, Said, run_commands, serving
+from planted_traces import rows_of
 from signed_files import signed
 
 from simlab.cli.main import main
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.publishing.publication import publication, trace_card
-from simlab.traces.reader import Trace, open_trace
+from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 HERE = "hf://datasets/org/traces"
@@ -53,10 +54,6 @@ def own_files(folder: Path) -> set[str]:
 def names_at(hub: Hub, repository: str = "org/traces", revision: str = "main") -> set[str]:
     at = hub.files[hub.commits[repository][revision]]
     return {str(path.relative_to(at)) for path in at.rglob("*") if path.is_file()}
-
-
-def rows_of(trace: Trace) -> list[bytes]:
-    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def test_a_trace_comes_back_from_the_hub(
