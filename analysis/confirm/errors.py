@@ -335,6 +335,8 @@ def _by_prompt(rows: pl.DataFrame) -> Doubles:
         pl.when(pl.col(name).is_null().any()).then(0.0).otherwise(pl.col(name).sum()).alias(name)
         for name in STAGE_COLUMNS
     ]
-    table = rows.group_by("dataset", "prompt_id").agg(pl.col(_COUNTS).cast(pl.Int64).sum(), *seconds)
+    table = rows.group_by("dataset", "prompt_id", maintain_order=True).agg(
+        pl.col(_COUNTS).cast(pl.Int64).sum(), *seconds
+    )
     table = table.sort("dataset", "prompt_id").with_columns(pl.sum_horizontal(STAGE_COLUMNS).alias("all_s"))
     return table.select(_OWN).to_numpy().astype(np.float64)

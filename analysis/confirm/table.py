@@ -195,7 +195,9 @@ def _tokens_per_s_interval(rows: pl.DataFrame) -> Interval:
     if rows.is_empty():
         return UNKNOWN
     total_s = pl.sum_horizontal(STAGE_COLUMNS).sum().alias("total_s")
-    prompts = rows.group_by("dataset", "prompt_id").agg(pl.col("committed").cast(pl.Int64).sum(), total_s)
+    prompts = rows.group_by("dataset", "prompt_id", maintain_order=True).agg(
+        pl.col("committed").cast(pl.Int64).sum(), total_s
+    )
     prompts = prompts.sort("dataset", "prompt_id")
     return ratio_interval(prompts["committed"].to_numpy(), prompts["total_s"].to_numpy())
 

@@ -181,7 +181,7 @@ def _share_interval(parts: Doubles, wholes: Doubles) -> Interval:
 def _by_prompt(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
     """Sums of each prompt, in an order that depends on the prompts alone."""
     sums = (pl.col("expected_tokens").sum().alias("tokens"), pl.col("round_s").sum().alias("seconds"))
-    return rows.group_by(_PROMPT).agg(pl.len().alias("roots"), *sums, *more).sort(_PROMPT)
+    return rows.group_by(_PROMPT, maintain_order=True).agg(pl.len().alias("roots"), *sums, *more).sort(_PROMPT)
 
 
 def _column(rows: pl.DataFrame, name: str) -> Doubles:

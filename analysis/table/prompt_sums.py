@@ -111,7 +111,8 @@ def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
 
 
 def _restricted(run: PolicyRun, keys: pl.DataFrame, columns: Sequence[str]) -> PolicyRun:
-    rows, plain = (part.join(keys, on=list(columns), how="semi") for part in (run.rows, run.plain))
+    parts = (run.rows, run.plain)
+    rows, plain = (part.join(keys, on=list(columns), how="semi", maintain_order="left") for part in parts)
     return PolicyRun(run.name, rows, plain)
 
 
@@ -124,7 +125,7 @@ def _by_prompt(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Dataset and name of each prompt, which turns and samples there are, and the sums of the rows."""
     with_rounds = pl.col("rounds") > 0
     seconds = pl.sum_horizontal(pl.col(STAGE_COLUMNS), ignore_nulls=False)
-    table = rows.group_by(*_PROMPT).agg(
+    table = rows.group_by(*_PROMPT, maintain_order=True).agg(
         pl.format("{}/{}", "turn", "sample").unique().sort().str.join(" ").alias("texts"),
         pl.col("committed", "rounds").cast(pl.Int64).sum(),
         (pl.col("committed") / pl.col("rounds")).filter(with_rounds).sum().alias("response_means"),

@@ -249,7 +249,7 @@ def _same_sequences(rows: pl.DataFrame, plain: pl.DataFrame) -> bool:
 def _by_prompt(rows: pl.DataFrame) -> pl.DataFrame:
     """Tokens and seconds of each prompt, in an order that depends on the prompts alone."""
     sums = (pl.col("committed").cast(pl.Int64).sum(), pl.sum_horizontal(STAGE_COLUMNS).sum().alias("total_s"))
-    return rows.lazy().group_by("dataset", "prompt_id").agg(sums).sort("dataset", "prompt_id").collect()
+    return rows.group_by("dataset", "prompt_id", maintain_order=True).agg(sums).sort("dataset", "prompt_id")
 
 
 BASELINE = "ar"

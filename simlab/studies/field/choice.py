@@ -192,7 +192,8 @@ def _turned(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> lis
         means = {"": (math.inf, 0.0)}  # of what cannot run
         if any(points):
             sums = drafts.sums(point for made in points for point in made)
-            for row in sums.group_by("policy_id").agg(pl.col(*_COUNTS).sum()).iter_rows(named=True):
+            of_policies = sums.group_by("policy_id", maintain_order=True).agg(pl.col(*_COUNTS).sum())
+            for row in of_policies.iter_rows(named=True):
                 means[str(row["policy_id"])] = row["drafted"] / row["rounds"], row["committed"] / row["rounds"]
         for one, made in zip(looked_at, points, strict=True):
             one.learn(*means[made[0].policy_id if made else ""], made[0].label if made else "")
@@ -251,10 +252,12 @@ class FoldSpeeds:
     def of(cls, sums: pl.DataFrame) -> "FoldSpeeds":
         """From sums by policy and prompt; prompts are dealt out in turn, so that data sets are spread over parts."""
         prompts = sums.select("dataset", "prompt_id").unique(maintain_order=True).with_row_index("fold")
-        dealt = sums.join(prompts, on=["dataset", "prompt_id"]).with_columns(pl.col("fold") % FOLDS)
-        by_fold = dealt.group_by("policy_id", "fold").agg(pl.col(*_COUNTS, "seconds").sum()).sort("fold")
+        prompts = prompts.with_columns(pl.col("fold") % FOLDS)
+        dealt = sums.join(prompts, on=["dataset", "prompt_id"], maintain_order="left")
+        folds = dealt.group_by("policy_id", "fold", maintain_order=True)
+        by_fold = folds.agg(pl.col(*_COUNTS, "seconds").sum()).sort("fold")
         tokens, seconds, drafted = {}, {}, {}
-        for (policy_id,), part in by_fold.group_by("policy_id"):
+        for (policy_id,), part in by_fold.group_by("policy_id", maintain_order=True):
             tokens[str(policy_id)] = part["committed"].to_numpy().astype(float)
             seconds[str(policy_id)] = part["seconds"].to_numpy()
             drafted[str(policy_id)] = float(part["drafted"].sum()) / float(part["rounds"].sum())

@@ -355,7 +355,7 @@ class _Field:
             for (own, by), rows in predicted.items():
                 if by == prices:
                     labels = [entry.label for entry in entries if (entry.drafter, entry.prices) == (own, by)]
-                    of_field = rows.filter(pl.col("policy").is_in(labels)).group_by("policy")
+                    of_field = rows.filter(pl.col("policy").is_in(labels)).group_by("policy", maintain_order=True)
                     means = of_field.agg(pl.col("drafted").sum() / pl.col("rounds").sum())["drafted"]
                     names |= {label for mean in means for label in baselines_around(mean) if label.startswith(BASELINE)}
             found[prices] = self._replayed(f"predict {BASELINE} {prices}", drafter, sorted(names), cost)

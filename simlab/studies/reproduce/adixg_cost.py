@@ -156,7 +156,7 @@ def held_out_errors(cells: pl.DataFrame, k_ms: float) -> Row:
         ((price - pl.col("median_ms")) ** 2).sum().alias(name)
         for name, price in (("profile", pl.col("profiled_ms")), ("additive", additive_ms))
     ]
-    by_size = left.group_by("sweep", "tokens").agg(squares).sort("sweep", "tokens")
+    by_size = left.group_by("sweep", "tokens", maintain_order=True).agg(squares).sort("sweep", "tokens")
     sums = np.ascontiguousarray(by_size.select("profile", "additive").to_numpy())
     profile, additive = (float(one) for one in np.sqrt(sums.sum(axis=0) / left.height))
     (ends,) = intervals_of(log_products(sums, np.array([[0.5, -0.5]])))

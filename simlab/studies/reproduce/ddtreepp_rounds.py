@@ -43,7 +43,7 @@ def read_released() -> pl.DataFrame:
 
 def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
     """Rounds as result rows, a row per prompt; the logged time counts as verification, since it is not split."""
-    rows = rounds.group_by(pl.format("{}", "sample_index").alias("prompt_id")).agg(
+    rows = rounds.group_by(pl.format("{}", "sample_index").alias("prompt_id"), maintain_order=True).agg(
         pl.col("num_committed").cast(pl.Int64).sum().alias("committed"),
         pl.len().cast(pl.Int64).alias("rounds"),
         (pl.col("latency_ms").cast(pl.Float64).sum() / 1000).alias("verify_s"),
@@ -117,7 +117,11 @@ def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[
 def _ratio(rounds: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Estimate:
     """A ratio of sums over rounds, with its interval over prompts."""
     columns = (above.cast(pl.Float64).alias("above"), below.cast(pl.Float64).alias("below"))
-    sums = rounds.select("sample_index", *columns).group_by("sample_index").agg(pl.sum("above", "below"))
+    sums = (
+        rounds.select("sample_index", *columns)
+        .group_by("sample_index", maintain_order=True)
+        .agg(pl.sum("above", "below"))
+    )
     both = [sums.sort("sample_index")[name].to_numpy() for name in ("above", "below")]
     return Estimate(float(both[0].sum() / both[1].sum()), ratio_interval(*both))
 

@@ -107,16 +107,16 @@ def _setting(files: ReleasedFiles, model: Model, temperature: str) -> _Setting:
     plain = plain.select(*TURN, pl.col("tokens_per_s").alias("plain_per_s"))
     committed = (pl.col("mean") * pl.col("rounds")).round().alias("committed")
     turns = {
-        method: frame.join(plain, on=TURN).with_columns(committed)
+        method: frame.join(plain, on=TURN, maintain_order="left").with_columns(committed)
         for method, frame in zip((CADDTREE, DDTREE), both, strict=True)
     }
-    paired = turns[CADDTREE].join(turns[DDTREE], on=TURN, suffix="_other")
+    paired = turns[CADDTREE].join(turns[DDTREE], on=TURN, suffix="_other", maintain_order="left")
     has_rounds = not paired["rounds"].null_count()
     same = (pl.col("mean") - pl.col("mean_other")).abs() < _EQUAL
     if has_rounds:
         same &= (pl.col("rounds") == pl.col("rounds_other")) & (pl.col("tokens") == pl.col("tokens_other"))
     sums = program_sums(files, model, temperature)
-    total = sums.group_by("method").agg(pl.col("tokens", "seconds", "rounds", "committed").sum())
+    total = sums.group_by("method", maintain_order=True).agg(pl.col("tokens", "seconds", "rounds", "committed").sum())
     totals: dict[str, Row] = {row["method"]: row for row in total.to_dicts()}
 
     def ratio(above: str, below: str) -> Estimate:

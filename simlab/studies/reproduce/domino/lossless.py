@@ -207,7 +207,7 @@ def repeated_texts(texts: pl.DataFrame) -> pl.DataFrame:
             for folder in (first, *later)
         }
         for second in later:
-            shared = own[first].join(own[second], on=key, suffix="_second")
+            shared = own[first].join(own[second], on=key, suffix="_second", maintain_order="left")
             equal = int((shared["digest"] == shared["digest_second"]).sum())
             rows.append({"first": first, "second": second, "method": method, "turns": shared.height, "equal": equal})
     columns = {"first": pl.String, "second": pl.String, "method": pl.String, "turns": pl.Int64, "equal": pl.Int64}
@@ -219,7 +219,9 @@ def chain_over_tree(pairs: pl.DataFrame) -> Estimate:
     chain, tree = (pairs.filter(pl.col("method") == method) for method in (CHAIN, TREE))
     folders = chain.join(tree, on="folder", how="semi", maintain_order="left")["folder"]
     own, other = (frame.filter(pl.col("folder") == folders[0]) for frame in (chain, tree))
-    return prompt_ratio(own.join(other, on=TURN, suffix="_tree"), head_equal=1, head_equal_tree=-1)
+    return prompt_ratio(
+        own.join(other, on=TURN, suffix="_tree", maintain_order="left"), head_equal=1, head_equal_tree=-1
+    )
 
 
 def _ladder(files: ReleasedFiles, texts: pl.DataFrame) -> Iterator[ComparedFigure]:

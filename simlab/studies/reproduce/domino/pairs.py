@@ -192,12 +192,16 @@ def _turns(setting: Setting) -> dict[str, pl.DataFrame]:
 def _paired(turns: Mapping[str, pl.DataFrame], rival: str) -> pl.DataFrame:
     """A row for each turn of both: speeds as they compare them (first, second), lengths, tokens and seconds."""
     columns = [*TURN, "tokens_per_s", "mean", "tokens", "seconds"]
-    paired = turns["tree"].select(columns).join(turns[rival].select(columns), on=TURN, suffix="_rival")
+    paired = (
+        turns["tree"]
+        .select(columns)
+        .join(turns[rival].select(columns), on=TURN, suffix="_rival", maintain_order="left")
+    )
     if rival == "domino":
         return paired.with_columns(pl.col("tokens_per_s").alias("first"), pl.col("tokens_per_s_rival").alias("second"))
     for name, base in (("ar", "tree's ar"), ("plain", "baseline")):
         own = turns[base].select(*TURN, pl.col("tokens_per_s", "tokens", "seconds").name.suffix(f"_{name}"))
-        paired = paired.join(own, on=TURN)
+        paired = paired.join(own, on=TURN, maintain_order="left")
     return paired.with_columns(
         (pl.col("tokens_per_s") / pl.col("tokens_per_s_ar")).alias("first"),
         (pl.col("tokens_per_s_rival") / pl.col("tokens_per_s_plain")).alias("second"),

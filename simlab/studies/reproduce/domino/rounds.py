@@ -195,7 +195,7 @@ def _by_dataset(cells: pl.DataFrame) -> list[Row]:
 def arms_of(one: Setting) -> Row:
     """Both arms of a setting, and the graph arm over the eager arm, paired."""
     first, second = (one.arms[arm] for arm in ARMS)
-    paired = first.join(second, on=domino.TURN, suffix="_eager")
+    paired = first.join(second, on=domino.TURN, suffix="_eager", maintain_order="left")
     row: Row = {**one.key, "turns": paired.height}
     for arm, turns in one.arms.items():
         row |= {f"{arm}_rounds": int(turns["rounds"].sum()), f"{arm}_pooled": pooled(turns)}

@@ -34,7 +34,7 @@ def round_times(one: Setting) -> pl.DataFrame:
     """
     session = one.model.summaries.get(one.temperature, "").removeprefix(f"{one.model.raw}/")
     labels = pl.DataFrame({"method": list(METHODS), "label": list(METHODS.values())})
-    reference = one.sums.group_by("method").agg(pl.sum("seconds", "rounds"))
+    reference = one.sums.group_by("method", maintain_order=True).agg(pl.sum("seconds", "rounds"))
     tree = one.own.filter(pl.col("method") == TREE)
     named = labels.join(reference, on="method", how="inner", maintain_order="left").drop("method")
     times = [(label, session, seconds, rounds) for label, seconds, rounds in named.iter_rows()]
@@ -81,7 +81,9 @@ def verification_ratio(files: ReleasedFiles, own: pl.DataFrame) -> Estimate:
     ]
     other = pl.concat(parts)
     tree = own.filter(pl.col("method") == TREE)
-    both = tree.join(other, on=TURN, suffix="_there").filter((pl.col("mean") - pl.col("mean_there")).abs() < 1e-9)
+    both = tree.join(other, on=TURN, suffix="_there", maintain_order="left").filter(
+        (pl.col("mean") - pl.col("mean_there")).abs() < 1e-9
+    )
     summed = both.with_columns(
         (pl.col("ms_verify") * _ROUNDS).alias("there"), (pl.col("verify_ms") * _ROUNDS).alias("here")
     )
@@ -111,7 +113,9 @@ def draft_sampling(files: ReleasedFiles) -> list[Row]:
     for matched in filter(None, map(_ABLATED.fullmatch, files.names(f"{ABLATION}/"))):
         dataset, states = matched["dataset"], (matched[0].replace("_on.jsonl", "_off.jsonl"), matched[0])
         greedy, sampled = (_records(files, name, dataset, "chain") for name in states)
-        both = greedy.join(sampled, on=TURN, suffix="_sampled").with_columns(pl.lit(1).alias("one"))
+        both = greedy.join(sampled, on=TURN, suffix="_sampled", maintain_order="left").with_columns(
+            pl.lit(1).alias("one")
+        )
         rows.append(
             {
                 "dataset": dataset,
