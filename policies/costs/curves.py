@@ -171,8 +171,8 @@ LARGEST_CAPTURED = 512
 def captured_size(tokens: int) -> int:
     """The size to which vLLM 0.32.0 pads a pass by default: 1, 2, 4, multiples of 8 to 256, of 16 to 512, then its own.
 
-    >>> [captured_size(tokens) for tokens in (1, 3, 9, 256, 257, 513)]
-    [1, 4, 16, 256, 272, 513]
+    >>> [captured_size(tokens) for tokens in (1, 3, 4, 5, 9, 256, 257, 513)]
+    [1, 4, 4, 8, 16, 256, 272, 513]
     """
     if tokens > LARGEST_CAPTURED:
         return tokens
