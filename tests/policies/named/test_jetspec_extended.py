@@ -19,12 +19,10 @@ from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
-from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.jetspec_extended import ExtendedFamilies, JetSpecExtended
-from simlab.policies.rules.budgets import SurvivalBudget
 from simlab.policy import Needs
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, rounds
@@ -214,10 +212,3 @@ def test_what_was_recorded_otherwise_is_refused_with_the_command() -> None:
 def test_settings_that_cannot_be_are_refused(given: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         JetSpecExtended(**given)  # type: ignore[arg-type]
-
-
-def test_no_rule_that_stops_at_a_path_probability_takes_its_order() -> None:
-    """The chain is spliced below a leaf, behind nodes that are less probable."""
-    order = ExtendedFamilies(width=2, tree_budget=9, gap=0.0, length=2, channel="extension")
-    with pytest.raises(ValueError, match="do not enter in that order"):
-        Composition(order, SurvivalBudget(9, 0.1))
