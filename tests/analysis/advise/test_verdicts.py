@@ -136,6 +136,21 @@ def test_a_choice_stands_on_verdicts(found: tuple[BatchAdvice, ...]) -> None:
             assert "few prompts" in advice.sure
 
 
+@pytest.mark.parametrize("bound", [None, 0.9, 1.0, 1.2], ids=["measured", "slower", "open", "faster"])
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.5, True), (0.8, False), (1.0, None)])
+def test_where_passes_are_modelled_drafting_pays_only_if_it_does_for_one_text_alone(
+    ratio: float, verdict: bool | None, bound: float | None
+) -> None:
+    """A modelled gain needs the bound's; a loss stands by itself."""
+
+    def found(ratio: float) -> Comparison:
+        return comparison(CHAIN, NOTHING, ratio, ratio != 1.0, prompts=41, within_prices=False)
+
+    gains, bounds = {(CHAIN, NOTHING): found(ratio)}, {} if bound is None else {(CHAIN, NOTHING): found(bound)}
+    advice = BatchAdvice(BatchPrices(8, "id", "prices", bound is not None), None, None, gains, bounds)
+    assert advice.verdict(CHAIN, NOTHING) is (None if verdict and bound in (0.9, 1.0) else verdict)
+
+
 @given(tables)
 def test_no_sentence_contradicts_the_table(found: tuple[BatchAdvice, ...]) -> None:
     rows = {row["batch"]: row for row in (advice.row() for advice in found)}
