@@ -317,6 +317,17 @@ def paths(given: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     return (Path(given),) if isinstance(given, str | Path) else tuple(map(Path, given))
 
 
+def given_for(kind: type, options: object) -> dict[str, Any]:
+    """What was given of the options that a class has too, by name; what is None was not.
+
+    Args:
+        kind: a dataclass.
+        options: of a command.
+    """
+    values = {one.name: getattr(options, one.name, None) for one in fields(kind)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def path_or_none(given: str | Path | None) -> Path | None:
     """A path, where one was given."""
     return None if given is None else Path(given)
