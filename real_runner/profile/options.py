@@ -50,26 +50,18 @@ class ProfileChannel:
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """Which rounds to time, on which models, and how often.
+    """Which rounds to time, on which models, and how often; all is known.
+
+    What stands here under the name that it has in `simlab.studies.profile.options.ProfileRequest` is explained there.
 
     Attributes:
-        text: what the models read; repeated where the largest context needs more.
-        node_counts: drafted tokens, the root not counted; rising from 0.
-        contexts: tokens before the root; rising.
-        repeats: samples wanted of every stage at every node count and context; with ``until_interval`` at least.
-        threads: of the CPU; None leaves them as torch has them.
-        resume: go on with the file that is at ``out``.
-        batch: texts at a time; node counts and contexts are those of each.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
-        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
-        until_interval: end, after a whole sweep, when the price of every round over plain decoding's is known to within
-            this share, by 95 % intervals; None: when every cell has its repeats.
+        text: repeated where the largest context needs more.
+        node_counts: rising from 0.
+        contexts: rising.
+        until_interval: looked at after a whole sweep; None: when every cell has its repeats.
         time_limit_s: end after so many seconds of measuring, once every cell has been visited.
-        device_map: ``auto`` spreads the target over devices; None: one has it.
         channels: what else is timed, by the channel's name, in rounds of its own.
-        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
-        noise: that stands in place of masks; None: as the checkpoint has it.
-        catch_up: tokens that a drafter missed, rising from 1: drafting is timed where so many wait to be read.
+        catch_up: rising from 1.
     """
 
     target: str
