@@ -15,7 +15,7 @@ from hub_server import serving
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched as web
-from simlab.traces.fetching.addresses import packages_for, web_file
+from simlab.traces.fetching.addresses import web_file
 from simlab.traces.format.documents import with_digest
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
@@ -330,11 +330,3 @@ def test_other_places_are_read_through_fsspec(served: FileServer, cache: Path) -
     (path,) = cache.rglob(NAME)
     path.unlink()
     assert "the manifest says" in told("memory://bucket/trace")
-
-
-@pytest.mark.parametrize("scheme", ["abfss", "ABFSS", "abfs", "az"])
-def test_every_name_of_a_storage_says_what_it_needs(scheme: str) -> None:
-    """Where fsspec and what it needs are not installed."""
-    assert packages_for(f"{scheme}://container/trace") == "adlfs"
-    assert packages_for("s3a://bucket/trace") == packages_for("s3://bucket/trace") == '"simlab[s3]"'
-    assert packages_for("memory://trace") == "fsspec"
