@@ -366,10 +366,9 @@ def policies_option(
     return option((), said, "POLICY", names="-p --policy", repeats=True)
 
 
-def cost_option(
-    said: str = "latency profile: a file of `simlab profile`, or the name of a packaged one",
-) -> str | Path | None:
+def cost_option() -> str | Path | None:
     """``--cost``: the latency profile of one machine."""
+    said = "latency profile: a file of `simlab profile`, or the name of a packaged one"
     return option(None, said, "FILE", read=Path)
 
 
@@ -390,9 +389,9 @@ def by_option(said: str = "a table for each, and one of all", slices: Sequence[s
     return option(None, said, choices=slices)
 
 
-def threads_option(said: str = "CPU threads (default: all cores)") -> int | None:
+def threads_option() -> int | None:
     """Threads of the CPU: ``--threads``."""
-    return option(None, said, "N", read=count(1, _MOST_THREADS))
+    return option(None, "CPU threads (default: all cores)", "N", read=count(1, _MOST_THREADS))
 
 
 def out_option(said: str, writes: str, example: str, group: str = "") -> str | Path | None:
