@@ -135,9 +135,9 @@ def dtype_option(otherwise: str = "float32", default: str | None = "float32") ->
     return option(default, said, choices=DTYPES, group="running")
 
 
-def device_option(default: str = "cpu", group: str = "running") -> str:
+def device_option(group: str = "running") -> str:
     """``--device`` that models run on."""
-    return option(default, "cpu, cuda, cuda:1, ...", "NAME", group=group)
+    return option("cpu", "cpu, cuda, cuda:1, ...", "NAME", group=group)
 
 
 def device_map_option() -> str | None:

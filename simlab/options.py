@@ -317,6 +317,17 @@ def paths(given: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     return (Path(given),) if isinstance(given, str | Path) else tuple(map(Path, given))
 
 
+def given_for(kind: type, options: object) -> dict[str, Any]:
+    """What was given of the options that a class has too, by name; what is None was not.
+
+    Args:
+        kind: a dataclass.
+        options: of a command.
+    """
+    values = {one.name: getattr(options, one.name, None) for one in fields(kind)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def path_or_none(given: str | Path | None) -> Path | None:
     """A path, where one was given."""
     return None if given is None else Path(given)
@@ -355,10 +366,9 @@ def policies_option(
     return option((), said, "POLICY", names="-p --policy", repeats=True)
 
 
-def cost_option(
-    said: str = "latency profile: a file of `simlab profile`, or the name of a packaged one",
-) -> str | Path | None:
+def cost_option() -> str | Path | None:
     """``--cost``: the latency profile of one machine."""
+    said = "latency profile: a file of `simlab profile`, or the name of a packaged one"
     return option(None, said, "FILE", read=Path)
 
 
@@ -379,9 +389,9 @@ def by_option(said: str = "a table for each, and one of all", slices: Sequence[s
     return option(None, said, choices=slices)
 
 
-def threads_option(said: str = "CPU threads (default: all cores)") -> int | None:
+def threads_option() -> int | None:
     """Threads of the CPU: ``--threads``."""
-    return option(None, said, "N", read=count(1, _MOST_THREADS))
+    return option(None, "CPU threads (default: all cores)", "N", read=count(1, _MOST_THREADS))
 
 
 def out_option(said: str, writes: str, example: str, group: str = "") -> str | Path | None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.weights import StoredTensor, draft_ids
-from simlab.real_runner.drafters.config import MadeForTarget
+from simlab.real_runner.drafters.dense import Fitted, MadeFor
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE
 from simlab.traces.format.files import write_beside
@@ -84,26 +86,34 @@ def _stored(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
 
 
-def own_vocabulary(
-    config: MadeForTarget, stored: Mapping[str, StoredTensor], lm_head: Tensor | None, place: Path
-) -> tuple[DraftVocabulary | None, nn.Linear | None]:
-    """A drafter's own tokens and its output head, in the order of the target's ids; None: those of the target.
+class _Loaded(Fitted[MadeFor], Protocol[MadeFor]):
+    """What drafts for one target, as far as it is loaded."""
+
+    def load_state_dict(self, tensors: Mapping[str, Any], /) -> object: ...
+
+
+def load_weights(drafter: _Loaded[MadeFor], place: Path, stored: Mapping[str, StoredTensor]) -> None:
+    """Read a drafter's weights, and its own embedding, tokens and output head, where it has them.
+
+    Its tokens are put in the order of the target's ids.
 
     Args:
-        config: of the checkpoint.
+        drafter: made from the configuration of the checkpoint.
+        place: where that lies.
         stored: its tensors by name.
-        lm_head: ``[V_d, H]``, as it is stored.
-        place: where it lies, for the message.
     """
-    own, vocabulary = draft_ids(config, stored, place), None
+    tensors = loaded_tensors(place, {name: stored[name] for name in stored if name not in {*IGNORED, OFFSETS, MASK}})
+    embedding, lm_head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
+    drafter.load_state_dict(tensors)
+    if embedding is not None:
+        drafter.embed_tokens = nn.Embedding.from_pretrained(embedding)
+    own = draft_ids(drafter.config, stored, place)
     if own is not None:
         ids, rising = own
         if not rising:
             order = np.argsort(ids)
             ids, lm_head = ids[order], None if lm_head is None else lm_head[torch.from_numpy(order)]
-        vocabulary = DraftVocabulary(read_only(ids.astype(np.int32)), config.vocab_size)
-    if lm_head is None:
-        return vocabulary, None
-    head = nn.Linear(lm_head.shape[1], len(lm_head), bias=False)
-    head.weight = nn.Parameter(lm_head)
-    return vocabulary, head
+        drafter.vocabulary = DraftVocabulary(read_only(ids.astype(np.int32)), drafter.config.vocab_size)
+    if lm_head is not None:
+        drafter.lm_head = nn.Linear(lm_head.shape[1], len(lm_head), bias=False)
+        drafter.lm_head.weight = nn.Parameter(lm_head)

@@ -12,26 +12,14 @@ from simlab.real_runner.execution.executions import EAGER, check_device_map, che
 class ConfirmOptions:
     """Which models to run on which texts, and how.
 
+    What stands here under the name that it has in `simlab.studies.confirm.request.ConfirmRequest` is explained there.
+
     Attributes:
-        out: the folder of the log and of the results.
-        target: a name, folder or Hub id; None: as the trace names it.
-        draft: the same.
-        limit: at most so many prompts of the trace; None takes all.
-        threads: of the CPU; None leaves them as torch has them.
-        repeats: how often each text is decoded under each policy, at most.
-        batch: texts at a time.
-        until_interval: end when the 95 % interval of every speed ratio is no wider to each side than this share of it;
-            None: at the last repeat.
-        time_limit_s: end after so many seconds, loading, warming up and the audit counted; a prompt that is cut off is
-            left out; None: at the last repeat.
-        resume: go on with the log that is in ``out``.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
-        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
-        batch_invariant: every pass of the target has one fixed shape; see
-            `simlab.real_runner.attention.batch_invariant`.
-        device_map: ``auto`` spreads the target over devices; None: one has it.
+        repeats: of each text under each policy, at most.
+        until_interval: None: end at the last repeat.
+        time_limit_s: end after so many seconds, loading, warming up and the audit counted; None: at the last repeat.
+        batch_invariant: see `simlab.real_runner.attention.batch_invariant`.
         channels: where the checkpoints of channels are now, by the channels' names; of others the trace says where.
-        audit_device: where the float32 target of the audit runs; ``auto`` spreads it; None: where the run was.
     """
 
     out: Path

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
-from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
-from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
+from simlab.real_runner.checkpoints.files import load_weights, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import Fitted, MadeFor, blocks_of, drafted_logits
@@ -86,14 +85,7 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
         # Its layout refuses it, in words of its own.
         config = read_config(read_fields(config_file(folder)))
     drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
-    tensors = loaded_tensors(
-        folder, {name: tensor for name, tensor in stored.items() if name not in {*IGNORED, OFFSETS, MASK}}
-    )
-    embedding, head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
-    drafter.load_state_dict(tensors)
-    if embedding is not None:
-        drafter.embed_tokens = nn.Embedding.from_pretrained(embedding)
-    drafter.vocabulary, drafter.lm_head = own_vocabulary(config, stored, head, folder)
+    load_weights(drafter, folder, stored)
     return drafter.to(device, dtype).eval().requires_grad_(False)
 
 

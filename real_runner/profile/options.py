@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from simlab.real_runner.execution.executions import (
     COMPILED,
@@ -21,6 +22,11 @@ from simlab.traces.format.manifest_entries import check_name
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 CONTEXTS = (128, 256, 512, 1024, 2048)
+
+_IN_FILE = (
+    *("node_counts", "contexts", "repeats", "batch", "execution", "dtype", "threads"),
+    *("temperature", "top_p", "top_k"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +50,18 @@ class ProfileChannel:
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """Which rounds to time, on which models, and how often.
+    """Which rounds to time, on which models, and how often; all is known.
+
+    What stands here under the name that it has in `simlab.studies.profile.options.ProfileRequest` is explained there.
 
     Attributes:
-        text: what the models read; repeated where the largest context needs more.
-        node_counts: drafted tokens, the root not counted; rising from 0.
-        contexts: tokens before the root; rising.
-        repeats: samples wanted of every stage at every node count and context; with ``until_interval`` at least.
-        threads: of the CPU; None leaves them as torch has them.
-        resume: go on with the file that is at ``out``.
-        batch: texts at a time; node counts and contexts are those of each.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
-        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
-        until_interval: end, after a whole sweep, when the price of every round over plain decoding's is known to within
-            this share, by 95 % intervals; None: when every cell has its repeats.
+        text: repeated where the largest context needs more.
+        node_counts: rising from 0.
+        contexts: rising.
+        until_interval: looked at after a whole sweep; None: when every cell has its repeats.
         time_limit_s: end after so many seconds of measuring, once every cell has been visited.
-        device_map: ``auto`` spreads the target over devices; None: one has it.
         channels: what else is timed, by the channel's name, in rounds of its own.
-        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
-        noise: that stands in place of masks; None: as the checkpoint has it.
-        catch_up: tokens that a drafter missed, rising from 1: drafting is timed where so many wait to be read.
+        catch_up: rising from 1.
     """
 
     target: str
@@ -150,56 +148,20 @@ def node_counts_for(execution: str) -> tuple[int, ...]:
     return node_counts_at_steps(NODE_COUNTS[-1]) if execution == CUDA_GRAPHS else NODE_COUNTS
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSettings:
-    """What a profile measures, apart from its device and its files; see `ProfileOptions`.
-
-    Attributes:
-        node_counts: None: those that go with the execution; see `node_counts_for`.
-        channels: by name; their networks lie where the file says.
-        catch_up: tokens that a drafter missed.
-    """
-
-    target: str
-    draft: str
-    node_counts: tuple[int, ...] | None = None
-    contexts: tuple[int, ...] = CONTEXTS
-    repeats: int = 9
-    batch: int = 1
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    dtype: str = "float32"
-    threads: int | None = None
-    execution: str = EAGER
-    channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
-    catch_up: tuple[int, ...] = ()
-
-
-def settings_of(file: CostFile) -> ProfileSettings:
-    """The settings with which a file was begun; its device is a name that torch does not know."""
-    return ProfileSettings(
-        target=at_revision(file.target.name, file.target.revision),
-        draft=at_revision(file.drafter.name, file.drafter.revision),
-        node_counts=file.node_counts,
-        contexts=file.contexts,
-        repeats=file.repeats,
-        batch=file.batch,
-        temperature=file.temperature,
-        top_p=file.top_p,
-        top_k=file.top_k,
-        dtype=file.dtype,
-        threads=file.threads,
-        execution=file.execution,
-        channels={
+def settings_of(file: CostFile) -> dict[str, Any]:
+    """The settings with which a file was begun, by their names as options; its device is none that torch knows."""
+    return {name: getattr(file, name) for name in _IN_FILE} | {
+        "target": at_revision(file.target.name, file.target.revision),
+        "draft": at_revision(file.drafter.name, file.drafter.revision),
+        "channels": {
             name: ProfileChannel(
                 at_revision(channel.producer.name, channel.producer.revision), channel.settings, channel.units
             )
             for name, channel in file.channels.items()
             if channel.kind != CATCH_UP
         },
-        catch_up=next((channel.units for channel in file.channels.values() if channel.kind == CATCH_UP), ()),
-    )
+        "catch_up": next((channel.units for channel in file.channels.values() if channel.kind == CATCH_UP), ()),
+    }
 
 
 def _rise(values: Sequence[int]) -> bool:

@@ -1,9 +1,11 @@
-"""The model card of a trained drafter: facts in, Markdown out."""
+"""The model card of a trained drafter, in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.trainer import CurvePoint
 
 ROWS_OF_CURVE = 24
@@ -20,68 +22,45 @@ class TrainingData:
     own_answers: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CardFacts:
-    """Everything that the card says.
-
-    Attributes:
-        init: ``target``, ``random``, or the drafter that training went on from.
-        plan: settings of the run by name; may be nested once.
-    """
-
-    name: str
-    target: str
-    init: str
-    config: DFlashConfig
-    num_parameters: int
-    data: TrainingData
-    plan: Mapping[str, object]
-    curve: tuple[CurvePoint, ...]
-
-
-def model_card(facts: CardFacts) -> str:
-    """The card, a function of the facts alone."""
+def model_card(options: TrainOptions, drafter: DFlashDrafter, data: TrainingData, curve: Sequence[CurvePoint]) -> str:
+    """The card of a drafter: what it was trained from, how, and how well it does."""
+    config, plan = drafter.config, asdict(options.plan) | options.filled
     parts = [
-        f"# {facts.name}",
-        _summary(facts),
-        _architecture(facts),
-        data_section(facts.data, facts.plan, facts.curve, facts.config.depth),
-        plan_section(_STARTS.get(facts.init, f"`{facts.init}`"), facts.plan),
-        _curve(facts),
-        _depths(facts),
+        f"# {options.out.resolve().name}",
+        _summary(options, config),
+        _architecture(drafter),
+        data_section(data, plan, curve, config.depth),
+        plan_section(_STARTS.get(options.init, f"`{options.init}`"), plan),
+        _curve(curve),
+        _depths(curve, config.depth),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _summary(facts: CardFacts) -> str:
-    what = "A DFlash block-diffusion drafter"
-    if facts.config.is_causal_head:
+def _summary(options: TrainOptions, config: DFlashConfig) -> str:
+    what, redrafts = "A DFlash block-diffusion drafter", ""
+    if config.is_causal_head:
         what = "A causal draft head (DFlash whose blocks are causal inside, after JetSpec, arXiv 2606.18394)"
+    if options.filled:
+        redrafts = (
+            " Its first slots may be filled with tokens: it then drafts behind these, as D2SD's second drafter does "
+            "(arXiv 2606.04446)."
+        )
     return (
-        f"{what} for `{facts.target}`, trained with `simlab train dflash`. In one pass it proposes the next "
-        f"{facts.config.depth} tokens, each independently of the others; the target verifies them.{_redrafts(facts)}"
+        f"{what} for `{options.target}`, trained with `simlab train dflash`. In one pass it proposes the next "
+        f"{config.depth} tokens, each independently of the others; the target verifies them.{redrafts}"
     )
 
 
-def _redrafts(facts: CardFacts) -> str:
-    """What a drafter that learnt behind filled slots is for."""
-    if "variable_prefix" not in facts.plan:
-        return ""
-    return (
-        " Its first slots may be filled with tokens: it then drafts behind these, as D2SD's second drafter does "
-        "(arXiv 2606.04446)."
-    )
-
-
-def _architecture(facts: CardFacts) -> str:
-    config = facts.config
+def _architecture(drafter: DFlashDrafter) -> str:
+    config = drafter.config
     rows = [
         ("draft layers", config.num_hidden_layers),
         ("block size, root included", config.block_size),
         ("target layers read", ", ".join(map(str, config.target_layer_ids))),
         ("mask token id", config.mask_token_id),
         ("hidden size", config.hidden_size),
-        ("own parameters", f"{facts.num_parameters:,}"),
+        ("own parameters", f"{sum(parameter.numel() for parameter in drafter.parameters()):,}"),
     ]
     return f"## Drafter\n\n{table(('', ''), rows)}\n\nEmbedding and output head are the target's."
 
@@ -119,10 +98,10 @@ def _flat(plan: Mapping[str, object], before: str = "") -> Iterator[tuple[str, o
             yield before + name.replace("_", " "), value
 
 
-def _curve(facts: CardFacts) -> str:
-    if not facts.curve:
+def _curve(curve: Sequence[CurvePoint]) -> str:
+    if not curve:
         return ""
-    names = list(facts.curve[-1].dev)
+    names = list(curve[-1].dev)
     head = ("step", "loss", *(f"{name}: chain" for name in names), *(f"{name}: first right" for name in names))
     rows = [
         (
@@ -131,7 +110,7 @@ def _curve(facts: CardFacts) -> str:
             *(f"{point.dev[name].acceptance_length:.3f}" if name in point.dev else "" for name in names),
             *(percent(point.dev[name].agreement[0]) if name in point.dev else "" for name in names),
         )
-        for point in thinned(facts.curve, ROWS_OF_CURVE)
+        for point in thinned(curve, ROWS_OF_CURVE)
     ]
     said = "\n\nchain: acceptance length of the most probable chain, bonus token counted." if names else ""
     return f"## Curve\n\n{table(head, rows)}{said}"
@@ -144,12 +123,12 @@ def thinned(curve: Sequence[CurvePoint], count: int) -> list[CurvePoint]:
     return [curve[round(i * (len(curve) - 1) / (count - 1))] for i in range(count)]
 
 
-def _depths(facts: CardFacts) -> str:
+def _depths(curve: Sequence[CurvePoint], depth: int) -> str:
     """The table of depths, of the last point of the curve."""
-    if not facts.curve or not facts.curve[-1].dev:
+    if not curve or not curve[-1].dev:
         return ""
-    head = ("set", *range(1, facts.config.depth + 1))
-    rows = [(name, *map(percent, score.agreement)) for name, score in facts.curve[-1].dev.items()]
+    head = ("set", *range(1, depth + 1))
+    rows = [(name, *map(percent, score.agreement)) for name, score in curve[-1].dev.items()]
     return (
         "## Agreement per depth\n\nShare of positions where the most probable token of a depth is the target's, "
         f"whatever comes before it.\n\n{table(head, rows)}"

@@ -136,6 +136,11 @@ causal head: in a block no slot sees a later one, so that a depth goes on from t
         if len(set(stems)) < len(stems):
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")
 
+    @property
+    def filled(self) -> dict[str, object]:
+        """How slots are filled, where they are: earlier runs do not say it."""
+        return {} if self.variable_prefix is None else {"variable_prefix": self.variable_prefix}
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(RunOptions):

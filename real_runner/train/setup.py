@@ -92,9 +92,9 @@ def drafter_of(
     return from_target(start, target, sample).to(options.device)
 
 
-def spread_taps(num_layers: int, count: int = _NUM_TAPS) -> tuple[int, ...]:
+def spread_taps(num_layers: int) -> tuple[int, ...]:
     """Layers 1 to L - 3, evenly spaced: where released drafters tap their targets."""
-    last = max(num_layers - 3, 1)
+    count, last = _NUM_TAPS, max(num_layers - 3, 1)
     return tuple(sorted({min(round(1 + i * (last - 1) / (count - 1)), max(num_layers - 2, 0)) for i in range(count)}))
 
 

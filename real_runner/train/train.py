@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss, judged
-from simlab.real_runner.train.model_card import CardFacts, model_card
+from simlab.real_runner.train.model_card import model_card
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.setup import (
@@ -190,7 +189,7 @@ def _trained(options: TrainOptions) -> Path:
     store = store_of(options.out, options.texts, options.plan.seed, target, config.target_layer_ids)
     dev = dev_stores(options, target, config)
     drafter = drafter_of(options, target, start, store)
-    settings = {"config": config_to_json(drafter.config), "dtype": str(target.dtype), **_filled(options)}
+    settings = {"config": config_to_json(drafter.config), "dtype": str(target.dtype), **options.filled}
     loss = DrafterLoss(drafter, target, store, options.plan, options.variable_prefix)
     trainer = Trainer(drafter, loss, options.plan, settings)
     if (options.out / STATE).exists():
@@ -213,7 +212,8 @@ def _trained(options: TrainOptions) -> Path:
         train_through(trainer, options.out, options.eval_every, evaluate, tracker)
         save_drafter(drafter, options.out)
         write_json(options.out / "curve.json", [row_of(point) for point in curve])
-        write_text(options.out / "README.md", model_card(_facts(options, drafter, store, curve)))
+        data = training_data(options.texts, store)
+        write_text(options.out / "README.md", model_card(options, drafter, data, curve))
         tracker.results({"final": row_of(curve[-1])})
         tracker.files(*(options.out / name for name in TRACKED_FILES))
     return options.out
@@ -223,21 +223,3 @@ def scores_of(drafter: DFlashDrafter, target: Target, dev: Mapping[str, FeatureS
     """The drafter on every dev set, with its weights rounded as they will be shipped."""
     fixed = copy.deepcopy(drafter).to(torch.bfloat16).to(target.dtype).eval()
     return {name: dev_score(fixed, target, store, name) for name, store in dev.items()}
-
-
-def _filled(options: TrainOptions) -> dict[str, object]:
-    """How slots are filled, where they are: earlier runs do not say it."""
-    return {} if options.variable_prefix is None else {"variable_prefix": options.variable_prefix}
-
-
-def _facts(options: TrainOptions, drafter: DFlashDrafter, store: FeatureStore, curve: list[CurvePoint]) -> CardFacts:
-    return CardFacts(
-        name=options.out.resolve().name,
-        target=options.target,
-        init=options.init,
-        config=drafter.config,
-        num_parameters=sum(parameter.numel() for parameter in drafter.parameters()),
-        data=training_data(options.texts, store),
-        plan=asdict(options.plan) | _filled(options),
-        curve=tuple(curve),
-    )

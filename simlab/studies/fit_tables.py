@@ -200,7 +200,20 @@ def _quality_json(depth: int | None, before: CalibrationQuality, after: Calibrat
 
 
 @dataclass(frozen=True)
-class CalibrationOptions:
+class TableOptions:
+    """What a table is fitted on, and where it is written."""
+
+    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    limit: int | None = limit_option()
+    track: Sequence[str] = track_option()
+    out: str | Path = option(..., "the table to write", "FILE", read=Path)
+    top_k: int = option(64, "ranks that are read at each depth", "N")
+
+
+@dataclass(frozen=True)
+class CalibrationOptions(TableOptions):
     """What a calibration is fitted to."""
 
     DETAILS: ClassVar = """\
@@ -210,14 +223,6 @@ into four parts, and each part is judged under maps fitted to the other three. T
 
   simlab train calibration --trace runs/dev --out runs/calibration.json
   simlab replay -p 'calibrated:budget=64,table="runs/calibration.json"'"""
-
-    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
-    _: KW_ONLY
-    draft_set: str | None = draft_set_option()
-    limit: int | None = limit_option()
-    track: Sequence[str] = track_option()
-    out: str | Path = option(..., "the table to write", "FILE", read=Path)
-    top_k: int = option(64, "ranks that are read at each depth", "N")
 
 
 @study(CalibrationOptions)
@@ -296,21 +301,13 @@ class RankFit(StudyResult):
 
 
 @dataclass(frozen=True)
-class RankOptions:
+class RankOptions(TableOptions):
     """What ranks are counted in."""
 
     DETAILS: ClassVar = """\
 How often the drafter's candidate of each rank is the true token, by depth, for policies such as sequoia.
 
   simlab train ranks --trace runs/dev --out runs/ranks.json"""
-
-    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
-    _: KW_ONLY
-    draft_set: str | None = draft_set_option()
-    limit: int | None = limit_option()
-    track: Sequence[str] = track_option()
-    out: str | Path = option(..., "the table to write", "FILE", read=Path)
-    top_k: int = option(64, "ranks that are read at each depth", "N")
 
 
 @study(RankOptions)

@@ -32,77 +32,37 @@ from simlab.untrusted.visible import ShownText
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MergedTrace(ShownText):
-    """A trace that several machines recorded.
-
-    Attributes:
-        place: its folder.
-        num_shards: how many shards it has.
-    """
-
-    place: Path
-    num_shards: int
-
-    def to_json(self) -> dict[str, object]:
-        """The value of ``simlab merge --json``."""
-        return {"path": str(self.place), "shards": self.num_shards}
-
-    def text(self) -> str:
-        """What ``simlab merge`` prints."""
-        return f"{self.num_shards:,} shards: {self.place}"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class MergedParts(ShownText):
-    """The sums of all parts of a search, or the rounds of all parts of a replay.
+class Merged(ShownText):
+    """What was put together: a trace, sums, rounds, or the rows of result files.
 
     Attributes:
         paths: of the parts.
-        out: the file that was written.
-        what: ``sums`` or ``rounds``.
-        num_rows: how many there are.
-    """
-
-    paths: tuple[str | Path, ...]
-    out: Path
-    what: str
-    num_rows: int
-
-    def to_json(self) -> dict[str, object]:
-        """The value of ``simlab merge --json``."""
-        return {"path": str(self.out), self.what: self.num_rows}
-
-    def text(self) -> str:
-        """What ``simlab merge`` prints."""
-        return f"{self.num_rows:,} {self.what} of {len(self.paths)} parts: {self.out}"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class MergedResults(ShownText):
-    """Rows of several result files.
-
-    Attributes:
-        paths: of the files.
-        out: the file that was written.
-        rows: in the order of the files.
+        out: the file that was written, or the folder of the trace.
+        what: it holds: ``shards``, ``sums``, ``rounds`` or ``rows``.
+        number: how many of them.
+        rows: of result files, in the order of these; None of anything else.
         repeated: how many rows were in more than one file, and stand here once.
         unfinished: which policy lacks texts that others have, in words; None where all have the same.
     """
 
     paths: tuple[str | Path, ...]
     out: Path
-    rows: Results
-    repeated: int
-    unfinished: str | None
+    what: str
+    number: int
+    rows: Results | None = None
+    repeated: int = 0
+    unfinished: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab merge --json``."""
-        rows, repeated = self.rows.height, self.repeated
-        return {"path": str(self.out), "rows": rows, "repeated": repeated, "unfinished": self.unfinished}
+        of_rows = {} if self.rows is None else {"repeated": self.repeated, "unfinished": self.unfinished}
+        return {"path": str(self.out), self.what: self.number, **of_rows}
 
     def text(self) -> str:
         """What ``simlab merge`` prints."""
-        lines = [f"{self.rows.height:,} rows of {len(self.paths)} files: {self.out}"]
+        files = "parts" if self.rows is None else "files"
+        whence = "" if self.what == "shards" else f" of {len(self.paths)} {files}"
+        lines = [f"{self.number:,} {self.what}{whence}: {self.out}"]
         if self.repeated:
             lines.append(f"{self.repeated:,} rows were in more than one file, and stand there once.")
         if self.unfinished is not None:
@@ -145,7 +105,7 @@ Missing parts, and parts of different works, are refused by name. Parts that wer
 
 
 @study(MergeOptions)
-def merge(options: MergeOptions) -> MergedResults | MergedTrace | MergedParts:
+def merge(options: MergeOptions) -> Merged:
     """Put several result files into one, or the parts of a recording into one trace.
 
     What was made with ``--shard`` is put together to the bytes that one process would have written.
@@ -171,17 +131,17 @@ def merge(options: MergeOptions) -> MergedResults | MergedTrace | MergedParts:
             raise UsageError(f"{out} is there already; give another --out")
         formats = {format_of(Path(path)) for path in parts}
         if SUMS in formats:
-            return MergedParts(parts, out, "sums", merge_sums(parts, out).height)
+            return Merged(parts, out, "sums", merge_sums(parts, out).height)
         if ROUNDS in formats:
-            return MergedParts(parts, out, "rounds", merge_rounds(parts, out))
+            return Merged(parts, out, "rounds", merge_rounds(parts, out))
         merged, repeated, sequences = _merged(parts)
         write_results(out, merged, sequences)
-    return MergedResults(parts, out, merged, repeated, find_missing_rows(merged))
+    return Merged(parts, out, "rows", merged.height, merged, repeated, find_missing_rows(merged))
 
 
 def _merged_trace(
     paths: Sequence[str | Path], folders: Sequence[Path], out: str | Path | None, progress: bool | None
-) -> MergedTrace:
+) -> Merged:
     others = [path for path in paths if Path(path) not in folders]
     if others:
         raise UsageError(
@@ -189,7 +149,7 @@ def _merged_trace(
         )
     with progress_bar(progress, "merge", "shard") as bar:
         place = merge_recordings(folders, None if out is None else Path(out), bar.update)
-    return MergedTrace(place, len(read_manifest(place).held().shards))
+    return Merged(tuple(paths), place, "shards", len(read_manifest(place).held().shards))
 
 
 def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:

@@ -1,10 +1,9 @@
 """A recording: what a drafter proposed and a target said, at every position of real text."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from simlab.errors import TraceError, UsageError, as_usage_error
-from simlab.options import study
+from simlab.options import given_for, study
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import OF_DRAFTS, OF_TEXTS, RecordOptions
 from simlab.real_runner.record.record import record as write_recording
@@ -91,27 +90,16 @@ def addition_of(options: RecordOptions) -> ChannelOptions | DraftOptions:
         raise UsageError(f"{', '.join(given)} can change nothing about {what}; leave it out")
     if len(options.devices) > 1:
         raise UsageError(f"an addition runs on one device; give --device {options.first_device}")
+    asked: dict[str, object] = {"trace": str(options.trace), "device": options.first_device}
     with as_usage_error():
         if options.add_channel is not None:
             name, checkpoint, settings = options.add_channel
-            channel = ChannelOptions(str(options.trace), name, checkpoint, settings=dict(settings))
-            return _on(options, replace(channel, draft=options.draft, draft_set=options.draft_set))
+            asked |= {"name": name, "checkpoint": checkpoint, "settings": dict(settings)}
+            return ChannelOptions(**given_for(ChannelOptions, options) | asked)
         assert options.add_draft is not None
         name, checkpoint = options.add_draft
-        kept = {draft: getattr(options, draft) for draft in OF_DRAFTS}
-        return _on(options, DraftOptions(str(options.trace), name, checkpoint, **kept))
-
-
-def _on(options: RecordOptions, wanted: ChannelOptions | DraftOptions) -> ChannelOptions | DraftOptions:
-    """An addition, with the models as they are asked for."""
-    return replace(
-        wanted,
-        target=options.target,
-        dtype=options.dtype,
-        device=options.first_device,
-        device_map=options.device_map,
-        resume=options.resume,
-    )
+        asked |= {"name": name, "checkpoint": checkpoint}
+        return DraftOptions(**given_for(DraftOptions, options) | asked)
 
 
 def recording_speed(folder: Path) -> str:

@@ -22,6 +22,7 @@ _HUB = re.compile(
     re.ASCII,
 )
 _PORTS = {"http": 80, "https": 443}
+_PACKAGES = {"s3": '"simlab[s3]"', "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
 _KEPT = "/%!$&'()*+,;=:@~"
 """Signs of an address that are not written as ``%..``."""
 
@@ -57,6 +58,12 @@ class WebFile:
         here, there = urlsplit(self.url), urlsplit(url)
         ports = (_port(here), _port(there))
         return here.hostname == there.hostname and (ports[0] == ports[1] or ports == (80, 443))
+
+
+def packages_for(place: str | Path) -> str:
+    """What brings fsspec and what it needs for an address, as ``pip install`` takes it."""
+    scheme = str(place).partition("://")[0].lower()
+    return _PACKAGES.get("s3" if scheme == "s3a" else scheme, "fsspec")
 
 
 def address(place: str | Path, name: str) -> str:

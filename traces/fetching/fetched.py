@@ -33,7 +33,7 @@ from urllib.request import (
 from tqdm import tqdm
 
 from simlab.errors import TraceError, reason_of
-from simlab.traces.fetching.addresses import REDIRECT_HOSTS, WebFile, address, web_file
+from simlab.traces.fetching.addresses import REDIRECT_HOSTS, WebFile, address, packages_for, web_file
 from simlab.traces.fetching.store import HeldFile, alone, held, is_intact, lock_of, make_room, store_dir
 
 # The bytes of a file at an address, as they come; nothing is waited for longer than it takes.
@@ -47,17 +47,6 @@ PATIENCE_S, SLOWEST_BYTES_PER_S = 60.0, 1000.0
 
 _CHUNK_BYTES = 1 << 20
 _BLOCK_BYTES = 8 << 20
-_S3 = '"simlab[s3]"'
-_INSTALL = {
-    "s3": _S3,
-    "s3a": _S3,
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-}
-"""What brings fsspec and what it needs, by the scheme of an address."""
 
 
 class CutOffError(TraceError):
@@ -234,7 +223,7 @@ def _opener(file: WebFile, place: str | Path, name: str) -> OpenerDirector:
 def _from_fsspec(place: str | Path, name: str, start: int) -> Answer:
     where = address(place, name)
     scheme = where.partition("://")[0].lower()
-    install = _INSTALL.get(scheme, "fsspec")
+    install = packages_for(where)
     try:
         # It is optional, and only these addresses need it.
         import fsspec  # noqa: PLC0415

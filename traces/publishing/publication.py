@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from simlab.errors import SimlabError, TraceError, UsageError, reason_of
-from simlab.traces.fetching.addresses import check_online, hub_address, hub_endpoint
+from simlab.traces.fetching.addresses import check_online, hub_address, hub_endpoint, packages_for
 from simlab.traces.format.files import MANIFEST, SEQUENCES, write_beside
 from simlab.traces.format.manifest import manifest_text
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 # A trace in a bucket or a folder, through fsspec: file by file, and the manifest, which makes it a trace, last.
-
-
-_INSTALL = {"s3": '"simlab[s3]"', "s3a": '"simlab[s3]"', "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def _explained(address: str) -> Iterator[None]:
     except SimlabError:
         raise
     except ImportError as error:
-        install = _INSTALL.get(address.partition("://")[0].lower(), "fsspec")
+        install = packages_for(address)
         raise SimlabError(f"{address} needs packages that are not installed: pip install {install}") from error
     except Exception as error:
         raise SimlabError(

@@ -51,7 +51,7 @@ class Selector(nn.Module):
         return made
 
 
-def load_selector(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, device: str = "cpu") -> Selector:
+def load_selector(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> Selector:
     """Read the selector of a drafter whose checkpoint has a digest; it lies alone, or beside that drafter.
 
     What is refused says `checked_network`; a selector of another drafter is, too.
@@ -69,7 +69,7 @@ def load_selector(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype
         )
     selector = Selector(config)
     selector.load_state_dict(loaded_tensors(place, parts.head_tensors))
-    return selector.to(device, dtype).eval().requires_grad_(False)
+    return selector.to(dtype).eval().requires_grad_(False)
 
 
 def save_selector(selector: Selector, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -20,8 +20,8 @@ from torch.nn.functional import pad
 
 from simlab.arrays import Ints
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
-from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
+from simlab.real_runner.checkpoints.fields import MASK, OFFSETS
+from simlab.real_runner.checkpoints.files import load_weights, write_checkpoint
 from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated, rotation_at
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
@@ -344,13 +344,8 @@ class GrowingText:
 def load_eagle3(place: Path, dtype: torch.dtype, device: str = "cpu") -> Eagle3Head:
     """Read an EAGLE-3 head, to run in a dtype; what is refused says `checked_network`."""
     config, stored = checked_network(place, Eagle3Config, "EAGLE-3 head")
-    tensors = loaded_tensors(place, {name: stored[name] for name in stored if name not in {*IGNORED, OFFSETS, MASK}})
-    embedding, lm_head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
     head = Eagle3Head(config)
-    head.load_state_dict(tensors)
-    if embedding is not None:
-        head.embed_tokens = nn.Embedding.from_pretrained(embedding)
-    head.vocabulary, head.lm_head = own_vocabulary(config, stored, lm_head, place)
+    load_weights(head, place, stored)
     return head.to(device, dtype).eval().requires_grad_(False)
 
 

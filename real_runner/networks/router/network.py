@@ -165,12 +165,12 @@ def _rows(said: Tensor) -> FeatureRows:
 # Routers' networks on disk.
 
 
-def load_router(place: Path, device: str = "cpu") -> RouterNetwork:
+def load_router(place: Path) -> RouterNetwork:
     """Read a router's network, float32; what is refused says `checked_network`."""
     config, tensors = checked_network(place, RouterConfig, "router's network")
     network = RouterNetwork(config)
     network.load_state_dict(loaded_tensors(place, tensors))
-    return network.float().to(device).eval().requires_grad_(False)
+    return network.float().eval().requires_grad_(False)
 
 
 def save_router(network: RouterNetwork, folder: Path) -> None:

@@ -142,7 +142,7 @@ def _rows(tokens: Tensor, parents: Tensor) -> Tensor:
     return tokens.gather(1, parents[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
-def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = "cpu") -> tuple[TapsScorer, PoolReach]:
+def load_scorer(place: Path, drafter: DFlashDrafter, digest: str) -> tuple[TapsScorer, PoolReach]:
     """Read the TAPS scorer of a drafter whose checkpoint has a digest, float32, and of which pools it was trained.
 
     What is refused says `checked_network`; a scorer of another drafter is, too.
@@ -157,7 +157,7 @@ def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = 
         )
     scorer = TapsScorer(config.sizes)
     scorer.load_state_dict(loaded_tensors(place, tensors))
-    return scorer.float().to(device).eval().requires_grad_(False), config.reach
+    return scorer.float().eval().requires_grad_(False), config.reach
 
 
 def save_scorer(scorer: TapsScorer, folder: Path, digest: str, reach: PoolReach) -> None:

@@ -79,7 +79,7 @@ class TreeFlashHead(nn.Module):
         return corrected
 
 
-def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, device: str = "cpu") -> TreeFlashHead:
+def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> TreeFlashHead:
     """Read the first-order head of a drafter whose checkpoint has a digest; it lies alone, or beside that drafter.
 
     What is refused says `checked_network`; a head of another drafter is, too.
@@ -95,7 +95,7 @@ def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, de
         )
     head = TreeFlashHead(parts.head.hidden_size, parts.head.inner_size)
     head.load_state_dict(loaded_tensors(place, parts.head_tensors))
-    return head.to(device, dtype).eval().requires_grad_(False)
+    return head.to(dtype).eval().requires_grad_(False)
 
 
 def save_head(head: TreeFlashHead, folder: Path, digest: str, dtype: torch.dtype = torch.bfloat16) -> None:

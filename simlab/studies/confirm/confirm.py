@@ -1,19 +1,18 @@
 """A confirmation: the real models run the policies that replay compared, and the two are compared."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from simlab.errors import CostError, UsageError, as_usage_error
 from simlab.ids import VERSION
-from simlab.options import path_or_none, study
+from simlab.options import given_for, path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.parsing.user_file import check_names_no_code
 from simlab.policy import GivenPolicies, given_policies, routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.model_options import EXACT_BUDGET, MIN_WIDTH, AnswerOptions, value_or
+from simlab.real_runner.model_options import EXACT_BUDGET, MIN_WIDTH, value_or
 from simlab.real_runner.profile.machine import library_versions
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.targets.hub_files import repository_of
@@ -106,27 +105,15 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     cost = path_or_none(options.cost)
     has_stop_rule = options.until_interval is not None or options.time_limit is not None
     with as_usage_error():
-        run = ConfirmOptions(
-            out=Path(options.out),
-            target=options.target,
-            draft=options.draft,
-            dtype=options.dtype,
-            device=options.device,
-            device_map=options.device_map,
-            audit_device=options.audit_device,
-            threads=options.threads,
-            limit=options.limit,
-            repeats=value_or(options.repeats, MOST_REPEATS if has_stop_rule else 1),
-            batch=value_or(options.batch, 1),
-            until_interval=options.until_interval,
-            time_limit_s=_time_limit_s(options.time_limit),
-            resume=options.resume,
+        changed = {
+            "out": Path(options.out),
+            "repeats": value_or(options.repeats, MOST_REPEATS if has_stop_rule else 1),
+            "time_limit_s": _time_limit_s(options.time_limit),
             # What is recorded first says in its manifest which layers were read.
-            tap_offset=options.tap_offset if options.prompts is None else None,
-            execution=value_or(options.execution, EAGER),
-            batch_invariant=options.batch_invariant,
-            channels=dict(options.channel),
-        )
+            "tap_offset": options.tap_offset if options.prompts is None else None,
+            "channels": dict(options.channel),
+        }
+        run = ConfirmOptions(**given_for(ConfirmOptions, options) | changed)
     with writing_alone(run.out / LOG):
         check_out(run.out, options.resume)
         if options.prompts is None:
@@ -134,7 +121,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
         else:
             first, _ = _policies_on(_trace_of_models(options.target, options.draft), typed, options)
             _check_no_channels(first)
-            recording = _recorded(Path(options.prompts), first, run, options)
+            recording = _recorded(first, options)
         asked, in_sample = _policies_on(recording, typed, options)
         chosen = None
         if options.choice is not None and optimum is not None:
@@ -216,30 +203,14 @@ def _trace_of_models(target: str | None, draft: str | None) -> Trace | None:
     return packaged if is_same else None
 
 
-def _recorded(
-    prompts: Path,
-    policies: Sequence[NamedPolicy],
-    run: ConfirmOptions,
-    asked: ConfirmRequest,
-) -> Trace:
+def _recorded(policies: Sequence[NamedPolicy], asked: ConfirmRequest) -> Trace:
     """Record prompts so that every policy finds what it reads."""
     every = [route for policy in policies for route in routes_of(policy.policy) or (policy.policy,)]
     needs = [one.needs for one in every]
     whole = [one.budget for one in every if one.needs.draft and one.needs.top_k is None]
-    answers = {field.name: getattr(asked, field.name) for field in fields(AnswerOptions)}
-    options = RecordOptions(
-        **answers,
-        target=asked.target,
-        draft=asked.draft,
-        out=run.out / "trace",
-        prompts=prompts,
-        tap_offset=asked.tap_offset,
-        limit=asked.limit,
-        resume=asked.resume,
-        dtype=asked.dtype,
-        device=asked.device,
-        device_map=asked.device_map,
-        min_width=max([MIN_WIDTH, *(need.top_k or 0 for need in needs)]),
-        exact_budget=max([EXACT_BUDGET, *whole]),
-    )
-    return record.run(options)
+    changed = {
+        "out": Path(asked.out) / "trace",
+        "min_width": max([MIN_WIDTH, *(need.top_k or 0 for need in needs)]),
+        "exact_budget": max([EXACT_BUDGET, *whole]),
+    }
+    return record.run(RecordOptions(**given_for(RecordOptions, asked) | changed))

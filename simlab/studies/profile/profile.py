@@ -12,13 +12,13 @@ from typing import ClassVar
 from simlab.analysis.table.text import aligned
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import as_usage_error
-from simlab.options import study
+from simlab.options import given_for, study
 from simlab.policies.costs.cell_prices import Cell, cell_prices, fewest_samples, ratio_half_widths
-from simlab.real_runner.model_options import DRAFTER, TARGET, value_or
+from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.model_options import DRAFTER, TARGET
 from simlab.real_runner.profile.options import (
     ProfileChannel,
     ProfileOptions,
-    ProfileSettings,
     node_counts_for,
     settings_of,
 )
@@ -107,38 +107,18 @@ def profile(options: ProfileRequest) -> ProfileTable:
             measurement.
     """
     path = Path(options.out)
-    begun = ProfileSettings(TARGET, DRAFTER)
-    if options.resume and path.is_file():
-        begun = settings_of(read_cost_file(path))
-    chosen_execution = value_or(options.execution, begun.execution)
-    counts = begun.node_counts if options.node_counts is None else tuple(options.node_counts)
+    begun = settings_of(read_cost_file(path)) if options.resume and path.is_file() else {}
+    values = {"target": TARGET, "draft": DRAFTER} | begun | given_for(ProfileOptions, options)
+    values.setdefault("node_counts", node_counts_for(values.get("execution", EAGER)))
+    lists = {name: tuple(values[name]) for name in ("node_counts", "contexts", "catch_up") if name in values}
+    changed = {
+        "out": path,
+        "text": reading_text() if options.text is None else options.text,
+        "time_limit_s": None if options.time_limit is None else 60 * options.time_limit,
+        "channels": {**begun.get("channels", {}), **_channels(options)},
+    }
     with as_usage_error():
-        run = ProfileOptions(
-            target=value_or(options.target, begun.target),
-            draft=value_or(options.draft, begun.draft),
-            out=path,
-            text=reading_text() if options.text is None else options.text,
-            node_counts=node_counts_for(chosen_execution) if counts is None else counts,
-            contexts=begun.contexts if options.contexts is None else tuple(options.contexts),
-            repeats=value_or(options.repeats, begun.repeats),
-            temperature=value_or(options.temperature, begun.temperature),
-            top_p=value_or(options.top_p, begun.top_p),
-            top_k=value_or(options.top_k, begun.top_k),
-            dtype=value_or(options.dtype, begun.dtype),
-            device=value_or(options.device, "cpu"),
-            device_map=options.device_map,
-            threads=begun.threads if options.threads is None else options.threads,
-            resume=options.resume,
-            batch=value_or(options.batch, begun.batch),
-            tap_offset=options.tap_offset,
-            block=options.block,
-            noise=options.noise,
-            execution=chosen_execution,
-            until_interval=options.until_interval,
-            time_limit_s=None if options.time_limit is None else 60 * options.time_limit,
-            channels={**begun.channels, **_channels(options)},
-            catch_up=begun.catch_up if options.catch_up is None else tuple(options.catch_up),
-        )
+        run = ProfileOptions(**values | lists | changed)
     done = run_profile(run)
     return ProfileTable(path, done.file, done.num_visits)
 

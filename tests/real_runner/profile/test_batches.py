@@ -60,7 +60,7 @@ def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -
     assert file == read_cost_file(options.out)
     assert file.is_complete
     assert file.batch == BATCH
-    assert settings_of(file).batch == BATCH
+    assert settings_of(file)["batch"] == BATCH
     assert profile(replace(options, resume=True)).num_visits == 0
     with pytest.raises(CostError, match="batch 3, and this run has 1"):
         profile(replace(options, resume=True, batch=1))

@@ -90,7 +90,7 @@ def test_a_channel_is_added_to_a_file_that_has_everything_else(options: ProfileO
     more = profile(replace(options, resume=True, channels={"flash": replace(channel, units=(2,))}))
     assert more.file.channels["flash"].units == (1, 2, 3)
     assert more.num_visits == 2 * 2
-    again = profile(replace(options, resume=True, channels=settings_of(more.file).channels))
+    again = profile(replace(options, resume=True, channels=settings_of(more.file)["channels"]))
     assert again.num_visits == 0
 
 

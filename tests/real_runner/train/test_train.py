@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -22,11 +22,14 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train
-from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_card
+from simlab.real_runner.train.model_card import TrainingData, model_card
+from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.plan import TextOptions, TrainingPlan
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.real_runner.train.state import config_for, from_target
 from simlab.real_runner.train.text import FeatureStore
@@ -267,23 +270,16 @@ CONFIG = DFlashConfig(
     rope_theta=10000.0,
     vocab_size=101,
 )
-FACTS = CardFacts(
-    name="tiny",
-    target="smollm2-135m",
-    init="target",
-    config=CONFIG,
-    num_parameters=12345,
-    data=TrainingData("text.parquet", 1000, 50_000, own_answers=False),
-    plan={"steps": 500, "num_sequences": 4, "num_roots": 32, "loss": {"decay": 4.0, "focal": 0.3}},
-    curve=(
-        CurvePoint(0, None, {"gsm8k": DevScore(1.1, (0.2, 0.1, 0.05))}),
-        CurvePoint(500, 2.34567, {"gsm8k": DevScore(1.8765, (0.55, 0.31, 0.2))}),
-    ),
+TINY = TrainOptions(out=Path("tiny"), texts=TextOptions(text=Path("text.parquet")), plan=TrainingPlan(steps=500))
+DATA = TrainingData("text.parquet", 1000, 50_000, own_answers=False)
+CURVE = (
+    CurvePoint(0, None, {"gsm8k": DevScore(1.1, (0.2, 0.1, 0.05))}),
+    CurvePoint(500, 2.34567, {"gsm8k": DevScore(1.8765, (0.55, 0.31, 0.2))}),
 )
 
 
 def test_the_card_says_what_was_done() -> None:
-    card = model_card(FACTS)
+    card = model_card(TINY, DFlashDrafter(CONFIG), DATA, CURVE)
     for said in (
         "# tiny",
         "next 3 tokens",
@@ -295,13 +291,13 @@ def test_the_card_says_what_was_done() -> None:
         "| 0 |  | 1.100 | 20.0 % |",
         "| 500 | 2.346 | 1.877 | 55.0 % |",
         "| gsm8k | 55.0 % | 31.0 % | 20.0 % |",
-        "| own parameters | 12,345 |",
+        "| own parameters | 17,120 |",
     ):
         assert said in card
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    card = model_card(FACTS)
+    card = model_card(TINY, DFlashDrafter(CONFIG), DATA, CURVE)
     assert "\n\n\n" not in card
     assert "None" not in card
-    assert "## Curve" not in model_card(replace(FACTS, curve=()))
+    assert "## Curve" not in model_card(TINY, DFlashDrafter(CONFIG), DATA, ())

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +137,13 @@ def test_a_folder_gets_the_files(tmp_path: Path, folder: Path) -> None:
     assert rows_of(open_trace(out)) == rows_of(open_trace(folder))
     output_of("inspect", out)
     assert "holds a trace already" in refusal_of("export", "--push", out, "--trace", folder)
+
+
+def test_what_is_not_installed_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    for scheme, needed in (("abfss", "adlfs"), ("S3A", r'"simlab\[s3\]"'), ("memory", "fsspec")):
+        with pytest.raises(SimlabError, match=f"pip install {needed}$"):
+            publication(open_trace(folder), f"{scheme}://bucket/trace").send()
 
 
 @pytest.mark.thorough

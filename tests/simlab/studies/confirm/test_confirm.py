@@ -289,7 +289,7 @@ def test_prompts_for_the_packaged_models_have_what_ships_with_them(
     """Prices, tables and counts, before anything is recorded; for other models a sentence says what to do."""
     asked: list[NamedPolicy] = []
 
-    def noted(_prompts: Path, policies: list[NamedPolicy], *_others: object) -> None:
+    def noted(policies: list[NamedPolicy], _options: object) -> None:
         asked.extend(policies)
         raise KeyboardInterrupt
 
