@@ -16,7 +16,7 @@ from depth import some
 from places import TESTS
 from safetensors.torch import load_file
 from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
-from training_runs import NUM_KILLS, InterruptedWrites, arguments, content, dev, finished, texts
+from training_runs import NUM_KILLS, arguments, content, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
@@ -25,7 +25,7 @@ from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train import features, train
+from simlab.real_runner.train import train
 from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.real_runner.train.state import config_for, from_target
@@ -201,24 +201,6 @@ def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_
     assert {"model.safetensors", "config.json", "curve.json", "state.safetensors", "README.md"} <= set(unbroken)
     assert list(unbroken) == list(killed)
     assert [name for name in unbroken if unbroken[name] != killed[name]] == []
-
-
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 3)
-    typed = arguments(folder / "target", tmp_path, *texts(folder), steps=6)
-    writes = InterruptedWrites(monkeypatch)
-    assert main([*typed, "--out", str(tmp_path / "unbroken" / "run")]) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert writes_of_a_run > 12
-    for stop_at in range(1, writes_of_a_run + 1):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main([*typed, "--out", str(out)]) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main([*typed, "--out", str(out), "--resume"]) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
 def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(trained: Path, folder: Path) -> None:
