@@ -15,13 +15,20 @@ from commands import failure_of, refusal_of
 from depth import some
 from places import TESTS
 from safetensors.torch import load_file
-from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
+from tiny_models import (
+    MASK_TOKEN_ID,
+    SPECIAL,
+    STOP_TOKEN_IDS,
+    VOCAB_SIZE,
+    drafter_config,
+    make_drafter,
+    tiny_tokenizer,
+)
 from training_runs import NUM_KILLS, arguments, content, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -234,26 +241,11 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
 # The model card says what it is told, no more, and the same each time
 
 
-CONFIG = DFlashConfig(
-    block_size=4,
-    mask_token_id=4,
-    target_layer_ids=(0, 1, 2),
-    num_target_layers=4,
-    num_hidden_layers=2,
-    hidden_size=32,
-    intermediate_size=40,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-6,
-    rope_theta=10000.0,
-    vocab_size=101,
-)
 FACTS = CardFacts(
     name="tiny",
     target="smollm2-135m",
     init="target",
-    config=CONFIG,
+    config=drafter_config(),
     num_parameters=12345,
     data=TrainingData("text.parquet", 1000, 50_000, own_answers=False),
     plan={"steps": 500, "num_sequences": 4, "num_roots": 32, "loss": {"decay": 4.0, "focal": 0.3}},

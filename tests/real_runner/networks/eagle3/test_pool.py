@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from marginals import paths_of_tree, token_paths
+from pool_oracle import Path, first, plain_pool
 from random_eagle3 import random_eagle3_for
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE
 from random_trees import random_models
@@ -30,8 +32,6 @@ ROOTS = (PROMPT_LENGTH, 17, len(TEXT) - 2)
 NUM_ROOTS = len(TEXT) - 1 - PROMPT_LENGTH
 LAST_STEP = 1 / STEPS_PER_NAT
 BLOCK, WIDTH = 5, 6
-
-Path = tuple[int, ...]
 
 
 def producer_of(reach: Eagle3Reach, draft_vocab_size: int | None = None, double: bool = False) -> Eagle3Producer:
@@ -78,37 +78,11 @@ class PathByPath:
         return dict(zip(ids, law.tolist(), strict=True))
 
 
-def first(law: dict[int, float], top_k: int) -> list[int]:
-    return sorted(law, key=lambda token: (-law[token], token))[:top_k]
-
-
-def plain_pool(producer: Eagle3Producer, root: int) -> dict[Path, tuple[float, bool]]:
-    """Path to score and whether it was expanded, in the order of the pool."""
-    reach, laws = producer.reach, PathByPath(producer, root)
-    pool: dict[Path, tuple[float, bool]] = {}
-    scores: dict[Path, float] = {(): 0.0}
-    beam: list[Path] = [()]
-    for number in range(reach.steps + 1):
-        places: dict[Path, int] = {}
-        for path in beam:
-            law = laws.law(path)
-            for token in first(law, reach.top_k):
-                child = (*path, token)
-                pool[child], scores[child], places[child] = (law[token], False), scores[path] + law[token], len(places)
-        if number < reach.steps:
-            beam = sorted(places, key=lambda path: (-scores[path], places[path]))[: reach.beam]
-            beam.sort(key=places.__getitem__)
-            pool |= {path: (pool[path][0], True) for path in beam}
-    return pool
-
-
 def paths_of(tree: Pool | DraftTree) -> list[Path]:
     """The path of each node, the root's left out."""
-    paths: list[Path] = [()]
-    tokens, parents = (array.tolist() for array in (tree.tokens, tree.parents))
-    for token, parent in list(zip(tokens, parents, strict=True))[isinstance(tree, DraftTree) :]:
-        paths.append((*paths[parent], token))
-    return paths[1:]
+    if isinstance(tree, DraftTree):
+        return paths_of_tree(tree)
+    return token_paths(tree.tokens.tolist(), tree.parents.tolist())
 
 
 @pytest.mark.parametrize("draft_vocab_size", [None, 9])
@@ -116,7 +90,8 @@ def paths_of(tree: Pool | DraftTree) -> list[Path]:
 def test_a_pool_is_the_head_called_path_by_path(reach: Eagle3Reach, draft_vocab_size: int | None) -> None:
     producer = producer_of(reach, draft_vocab_size, double=True)
     for root in ROOTS:
-        pool, expected = at_root(producer, root), plain_pool(producer, root)
+        law = PathByPath(producer, root).law
+        pool, expected = at_root(producer, root), plain_pool(law, reach.beam, reach.top_k, reach.steps)
         assert paths_of(pool) == list(expected)
         scores, expanded = zip(*expected.values(), strict=True)
         assert np.abs(pool.log_probs - np.array(scores)).max() <= LAST_STEP

@@ -1,4 +1,4 @@
-"""``simlab train taps --labels law``: the target's own words at all nodes, its loss by hand, resumed, refused."""
+"""``simlab train taps``: its loss along texts, and with ``--labels law``: labels, loss by hand, refusals."""
 
 import math
 import shutil
@@ -89,6 +89,39 @@ def outcomes(nodes: BeamNodes, generator: np.random.Generator, depth: int) -> tu
             law = np.log(generator.dirichlet(np.ones(len(children) + 1)))
             conditional[root, children], rest[root, parent] = law[:-1], law[-1]
     return torch.from_numpy(conditional), torch.from_numpy(rest)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_along_true_paths_is_counted_by_hand(seed: int) -> None:
+    """Made-up laws below made-up pools, and texts that leave them at some depth or end."""
+    nodes, conditional, rest, generator, depth = made_up(seed)
+    truth = generator.integers(0, 5, (2, depth))
+    truth[0, int(generator.integers(0, depth + 1)) :] = -1
+    entropies, right, asked, missed, known = _along(nodes, conditional, rest, torch.from_numpy(truth))
+    for root in range(2):
+        parents, tokens = nodes.parents[root].tolist(), nodes.tokens[root].tolist()
+        depths = nodes.depths.tolist()
+        reached = [0.0]
+        for node, parent in enumerate(parents):
+            reached.append(reached[parent] + float(conditional[root, node]))
+        at: int | None = 0
+        for number, token in enumerate(truth[root].tolist()):
+            if token < 0:
+                assert not known[root, number:].any()
+                assert not asked[root, number:].any()
+                break
+            assert asked[root, number] == (at is not None)
+            own = [node for node, its in enumerate(depths) if its == number + 1]
+            below = [node for node in own if parents[node] == at]
+            hits = [node for node in below if tokens[node] == token]
+            if at is not None:
+                said = [float(conditional[root, node]) for node in below]
+                expected = float(conditional[root, hits[0]]) if hits else float(rest[root, at])
+                assert float(entropies[root, number]) == pytest.approx(-expected)
+                assert bool(right[root, number]) == (expected == max([*said, float(rest[root, at])]))
+            lost = [-reached[1 + node] if node in hits else -math.log1p(-math.exp(reached[1 + node])) for node in own]
+            assert float(missed[root, number]) == pytest.approx(sum(lost))
+            at = 1 + hits[0] if hits else None
 
 
 @pytest.mark.parametrize("seed", range(12))
