@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from forked_processes import forked_processes
+from forked_processes import begun, kill_at
 from systems import GREEDY
 from tiny_models import VOCAB_SIZE
 
@@ -359,14 +359,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(
 def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
     typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]
     command = ["profile", *typed, "--out", str(options.out), "--repeats", "200"]
-    process = forked_processes().Process(target=tiny_models.run_simlab, args=(command,))
-    process.start()
-    while not options.out.exists():
-        assert process.is_alive()
-        time.sleep(0.001)
-    time.sleep(0.04 * number)
-    process.kill()
-    process.join()
+    kill_at(options.out, begun(command), 0.04 * number)
     kept = read_cost_file(options.out)
     assert kept.is_complete, "a whole sweep was written"
     fewest = min(map(len, kept.samples.values()))
