@@ -75,7 +75,6 @@ DTYPES: tuple[object, ...] = (
     None,
     3,
 )
-NAMES = ("fc.weight", "norm.weight", "layers.1.mlp.up_proj.weight", "layers.0.self_attn.q_proj.weight")
 
 
 def whole_checkpoints(folder: Path) -> dict[str, Path]:
