@@ -1,11 +1,12 @@
 """A server of the files in a folder that fails as it is told to."""
 
 import contextlib
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlparse
+
+from http_servers import answering
 
 FAULT = "fault.txt"
 """A file in the folder that names a fault, one of `FAULTS`, and a part of the path that it befalls."""
@@ -25,9 +26,6 @@ FAULTS = ("short", "refused", "missing", "longer", "endless redirect", "endless"
 class _Handler(BaseHTTPRequestHandler):
     folder: Path
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
 
     def do_GET(self) -> None:
         name = unquote(urlparse(self.path).path).lstrip("/")
@@ -63,9 +61,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = fault in ("short", "endless", "a byte a connection", *LENGTHS)
 
 
-def serve_folder(folder: Path) -> str:
-    """Serve a folder until the process ends; returns the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Handler,), {"folder": folder}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_address[1]}"
+def serving_folder(folder: Path) -> contextlib.AbstractContextManager[str]:
+    """Serve a folder until the block ends; gives the address."""
+    return answering(_Handler, folder=folder)

@@ -1,5 +1,6 @@
 """The process that runs case after case, with all imports behind it; see `attack_watch` for who watches it."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,8 +13,8 @@ from random import Random
 
 from attack_cases import Case, Command, Damage, Finding, Kind, parse_case
 from attack_judge import BAD, Judged, Ran, judge
-from attack_run import SETTINGS, Main, is_spoiled, own_streams, run_here, run_whole
-from attack_server import serve_folder
+from attack_run import SETTINGS, Main, State, is_spoiled, own_streams, run_here, run_whole
+from attack_server import serving_folder
 
 _SLOW_LEFT_OUT = 0.9
 
@@ -97,7 +98,11 @@ class Worker:
         """Answer requests for cases until nobody asks any more; each is a name, and whether to run it whole too."""
         os.setsid()
         first = own_streams()
-        address = self.serve_folder() if any(kind.serves for kind in self.kinds.values()) else ""
+        is_served = any(kind.serves for kind in self.kinds.values())
+        with self.serving_folder() if is_served else contextlib.nullcontext("") as address:
+            self._answer(connection, first, address)
+
+    def _answer(self, connection: Connection, first: State, address: str) -> None:
         while (asked := connection.recv()) is not None:
             name, whole = asked
             case = parse_case(name)
@@ -146,9 +151,9 @@ class Worker:
             found.pop("stdout")
         return found
 
-    def serve_folder(self) -> str:
-        """Serve the folder of cases over HTTP; returns the address."""
-        return serve_folder(self.place.slot / "run")
+    def serving_folder(self) -> contextlib.AbstractContextManager[str]:
+        """Serve the folder of cases over HTTP; gives the address."""
+        return serving_folder(self.place.slot / "run")
 
 
 def finding(case: Case, ready: Ready, ran: Ran, judged: Judged) -> Finding:

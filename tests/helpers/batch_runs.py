@@ -10,7 +10,6 @@ from confirm_runs import LABELS, Made
 from made_up_costs import filled
 
 from simlab.cli.main import main
-from simlab.cost import CostTable
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.profile.rounds import setting_of
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
@@ -40,14 +39,6 @@ def turns_of(num_rounds: Sequence[int], batch: int) -> list[list[int]]:
         left -= sum(number < len(num_rounds) for number in running)
         running = {number: num - 1 for number, num in running.items() if num > 1}
     return found
-
-
-def at(cost: CostTable, stage: str, context: int, num_drafted: float) -> float:
-    """Linear between whole numbers."""
-    low = int(num_drafted)
-    share = num_drafted - low
-    found = cost.curve(stage, context)
-    return float(found[low] * (1 - share) + (found[low + 1] * share if share else 0))
 
 
 def cost_of(made: Made, batch: int) -> CostFile:

@@ -1,12 +1,14 @@
 """A tiny pair of models, a trace of theirs, and confirmations on it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import tiny_models
 
+from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence
 from simlab.real_runner.confirm.options import ConfirmOptions
@@ -22,6 +24,9 @@ from simlab.traces.reader import Trace, open_trace
 POLICIES = ("ddtree:budget=8",)
 LABELS = ("autoregressive", "chain", "ddtree:budget=8")
 MAX_NEW_TOKENS = 16
+
+Ran = TypeVar("Ran")
+"""What comes of a text, or of a group of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +76,35 @@ def log_of(made: Made, options: ConfirmOptions) -> list[FinishedSequence]:
     """What a confirmation left in its log."""
     setup = setup_of(made, options)
     return finished(ConfirmLog(options.out, setup.key(), resume=True))
+
+
+class Watch:
+    """Runs that note what they were asked for, and stop the confirmation after so many.
+
+    Args:
+        run: what a confirmation runs texts with.
+        note: what is kept in `asked` of its arguments.
+    """
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, run: Callable[..., Ran], note: Callable[..., Any], most: int | None = None
+    ) -> None:
+        self.asked: list[Any] = []
+
+        def watched(*arguments: object) -> Ran:
+            if len(self.asked) == most:
+                raise KeyboardInterrupt
+            self.asked.append(note(*arguments))
+            return run(*arguments)
+
+        patch.setattr(confirm, run.__name__, watched)
+
+
+def spoilt(patch: pytest.MonkeyPatch, run: Callable[..., Ran], policy: str, change: Callable[[Ran], Ran]) -> None:
+    """Let what comes of one policy be changed afterwards."""
+
+    def faulty(*arguments: object) -> Ran:
+        found = run(*arguments)
+        return change(found) if repr(arguments[1]).startswith(policy) else found
+
+    patch.setattr(confirm, run.__name__, faulty)

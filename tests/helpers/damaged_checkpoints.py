@@ -75,7 +75,6 @@ DTYPES: tuple[object, ...] = (
     None,
     3,
 )
-NAMES = ("fc.weight", "norm.weight", "layers.1.mlp.up_proj.weight", "layers.0.self_attn.q_proj.weight")
 
 
 def whole_checkpoints(folder: Path) -> dict[str, Path]:
@@ -105,7 +104,9 @@ def whole_checkpoints(folder: Path) -> dict[str, Path]:
         "t2d": mask,
         "lm_head.weight": torch.randn(OWN_TOKENS, HIDDEN_SIZE),
     }
-    _write(made["speculators"], _of_speculators(fields), {WEIGHTS: tensors | reduced})
+    _write(
+        made["speculators"], speculators_fields(fields) | {"draft_vocab_size": OWN_TOKENS}, {WEIGHTS: tensors | reduced}
+    )
     below = {f"model.{name}": tensor for name, tensor in tensors.items()}
     head = {f"ar_approximation.{name}": one for name, one in TreeFlashHead(HIDDEN_SIZE, 40).state_dict().items()}
     named = {"architectures": ["TreeFlashDraftModel"], "treeflash_config": {"ar_approximation": "swiglu"}}
@@ -120,7 +121,8 @@ def _write(folder: Path, fields: dict[str, Any], files: dict[str, dict[str, Tens
         save_file(tensors, folder / name)
 
 
-def _of_speculators(fields: dict[str, Any]) -> dict[str, Any]:
+def speculators_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """What the other format says of a drafter, by its fields in z-lab's."""
     sizes = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     others = ("head_dim", "rms_norm_eps", "vocab_size", "max_position_embeddings", "layer_types", "attention_bias")
     layers = {name: fields[name] for name in sizes + others}
@@ -135,7 +137,7 @@ def _of_speculators(fields: dict[str, Any]) -> dict[str, Any]:
         "aux_hidden_state_layer_ids": [1, 2, 3],
         "block_size": 4,
         "mask_token_id": MASK_TOKEN_ID,
-        "draft_vocab_size": OWN_TOKENS,
+        "draft_vocab_size": VOCAB_SIZE,
         "target_hidden_size": HIDDEN_SIZE,
         "sample_from_anchor": False,
         "sliding_window_non_causal": False,

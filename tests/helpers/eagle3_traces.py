@@ -18,7 +18,7 @@ WIDTH, STEPS = 3, 4
 """Nodes of a beam and children of each; passes behind that of the root."""
 
 
-def write_head_trace(folder: Path, num_sequences: int = 48, with_trees: bool = True) -> Path:
+def write_head_trace(folder: Path, num_sequences: int = 48) -> Path:
     """Write it and give back its folder; two sequences share a prompt."""
     write_synthetic_trace(folder, num_sequences=num_sequences, length=24, depth=5)
     manifest = folder / "manifest.json"
@@ -26,8 +26,6 @@ def write_head_trace(folder: Path, num_sequences: int = 48, with_trees: bool = T
     (name,) = fields["draft_sets"]
     fields["draft_sets"][name]["is_chain"] = True
     manifest.write_text(json.dumps(signed(fields)), encoding="utf-8")
-    if not with_trees:
-        return folder
     trace = open_trace(folder)
     head = trace.manifest.draft_sets[name].model
     settings = {"depth": STEPS + 1, "beam": WIDTH, "top_k": WIDTH, "steps": STEPS}

@@ -2,12 +2,13 @@
 
 import contextlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from http_servers import answering
 
 from simlab.analysis.crosscheck.predicted import PredictedText
 
@@ -125,9 +126,6 @@ class FakeEngine:
 class _Handler(BaseHTTPRequestHandler):
     served: FakeEngine
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
-
     def do_GET(self) -> None:
         served, path = self.served, self.path.split("?")[0]
         served.asked.append(path)
@@ -224,26 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone is none of ours; anything else is shown."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
-
-
 @contextlib.contextmanager
 def serving(engine: FakeEngine) -> Iterator[FakeEngine]:
     """Serve until the block ends; the address is in it."""
-    handler = type("Handler", (_Handler,), {"served": engine})
-    server = _Server(("127.0.0.1", 0), handler)
-    engine.address = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with answering(_Handler, served=engine) as engine.address:
         yield engine
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

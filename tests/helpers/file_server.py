@@ -2,13 +2,14 @@
 
 import contextlib
 import re
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from http_servers import answering
 
 
 @dataclass
@@ -52,9 +53,6 @@ class FileServer:
 
 class _Handler(BaseHTTPRequestHandler):
     served: FileServer
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
 
     def do_GET(self) -> None:
         served, path = self.served, unquote(urlsplit(self.path).path)
@@ -100,14 +98,6 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving_files(root: Path) -> Iterator[FileServer]:
     """Serve a folder until it is left."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    served = FileServer(root, f"http://127.0.0.1:{server.server_address[1]}")
-    server.RequestHandlerClass = type("_Bound", (_Handler,), {"served": served})
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    served = FileServer(root)
+    with answering(_Handler, served=served) as served.address:
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

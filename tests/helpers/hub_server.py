@@ -15,14 +15,15 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
+
+from http_servers import answering
 
 _INFO = re.compile(r"/api/(?:models|datasets)/(?P<id>[^/]+(?:/(?!revision/)[^/]+)?)(?:/revision/(?P<revision>.+))?")
 _TREE = re.compile(r"/api/(?:models|datasets)/(?P<id>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")
@@ -49,7 +50,7 @@ class Hub:
         uploads: a folder for what is committed.
     """
 
-    address: str
+    address: str = ""
     commits: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     refused: dict[str, tuple[int, str, str]] = field(default_factory=dict)
@@ -74,9 +75,6 @@ class Hub:
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
 
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
@@ -244,17 +242,9 @@ def _digest(path: Path) -> str:
 @contextlib.contextmanager
 def serving() -> Iterator[Hub]:
     """A hub that answers until it is left."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
-    server.RequestHandlerClass = type("_Bound", (_Handler,), {"hub": hub})
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    hub = Hub()
+    with answering(_Handler, hub=hub) as hub.address:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Drafts that hypothesis draws, and the paths of their trees."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import oracle
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from simlab.policies.orders.node_order import OrderedNodes
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import kept_counts
 from simlab.sampling.candidates import top_candidates
+from simlab.tree import DraftTree
 
 STEP = 2.0**-16
 
@@ -52,3 +55,16 @@ def paths_of(nodes: OrderedNodes) -> list[oracle.Path]:
     for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
         paths.append((*paths[parent], rank))
     return paths[1:]
+
+
+def token_paths(tokens: Sequence[int], parents: Sequence[int]) -> list[tuple[int, ...]]:
+    """The tokens from below the root down to each node; the root is not among the nodes, and is parent 0."""
+    paths: list[tuple[int, ...]] = [()]
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append((*paths[parent], token))
+    return paths[1:]
+
+
+def paths_of_tree(tree: DraftTree) -> list[tuple[int, ...]]:
+    """The same of a tree, whose first node is its root."""
+    return token_paths(tree.tokens[1:].tolist(), tree.parents[1:].tolist())

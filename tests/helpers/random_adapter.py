@@ -17,12 +17,10 @@ def adapter_config(target: Target, num_masks: int = 3, rank: int = 4, noise: Noi
     return config_for(target, num_masks, rank, 6.0, noise)
 
 
-def random_adapter(
-    target: Target, seed: int = 0, num_masks: int = 3, rank: int = 4, noise: Noise | None = None
-) -> GatedAdapter:
+def random_adapter(target: Target, seed: int = 0, num_masks: int = 3, noise: Noise | None = None) -> GatedAdapter:
     """Every weight drawn anew, large enough that each of them matters; in the target's dtype."""
     generator = torch.Generator().manual_seed(seed)
-    adapter = GatedAdapter(adapter_config(target, num_masks, rank, noise), target)
+    adapter = GatedAdapter(adapter_config(target, num_masks, 4, noise), target)
     for parameter in adapter.eval().requires_grad_(False).parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[1] ** -0.5)
     return adapter.to(target.dtype)

@@ -9,7 +9,6 @@ from tiny_models import HIDDEN_SIZE, drafter_config
 
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.config import Markov
-from simlab.real_runner.networks.parts import checked_parts
 
 RANK = 6
 
@@ -40,8 +39,3 @@ def make_spark(folder: Path, kind: str = "gated", seed: int = 0, *, confidence: 
         tensors[f"markov_head.markov_w{number}.weight"] *= 3
     save_file(tensors, folder / "model.safetensors")
     return folder
-
-
-def check(folder: Path) -> None:
-    """Read and check it as a loader does."""
-    checked_parts(folder)

@@ -10,6 +10,7 @@ from transformers import DynamicCache
 
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks.drafter import load_drafter
 
 model = pytest.importorskip("dflash.model", reason="dflash 0.1.0 is not installed: pip install --no-deps dflash==0.1.0")
 
@@ -66,6 +67,24 @@ def their_block(
             past_key_values=cache,
             use_cache=cache is not None,
         )
+
+
+def check_growing_cache(folder: Path, committed: tuple[int, ...]) -> None:
+    """Blocks of a text that grows by so many tokens a round are theirs, with their cache and its protocol."""
+    ours, released = load_drafter(folder, torch.float32), theirs(folder)
+    cache = model._make_cache(released.config)
+    features = drawn(1, 60, 3 * ours.config.hidden_size, seed=3)
+    known, start, context = 0, 9, None
+    for number, num in enumerate(committed):
+        new = features[:, known:start]
+        embedded = drawn(1, 1, ours.config.block_size, ours.config.hidden_size, seed=10 + number)
+        added = ours.context(new, known)
+        context = added if context is None else context.extended(added)
+        mine = ours(embedded, torch.tensor([[start]]), context)
+        assert context.length == start
+        assert_close(mine[0], their_block(released, new, embedded[0], start, cache))
+        model._crop_to(cache, start)
+        known, start = start, start + num
 
 
 def drawn(*shape: int, seed: int) -> Tensor:

@@ -45,7 +45,7 @@ CHAT_TEMPLATE = (
     "no-think\n{% endif %}{% endif %}"
 )
 
-_SIZES: dict[str, Any] = {
+TARGET_SIZES: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": HIDDEN_SIZE,
     "intermediate_size": 48,
@@ -78,10 +78,12 @@ def make_target(folder: Path, family: str = "llama", seed: int = 0, max_position
     torch.manual_seed(seed)
     if family == "llama":
         made: LlamaForCausalLM | Qwen3ForCausalLM = LlamaForCausalLM(
-            LlamaConfig(**_SIZES, max_position_embeddings=max_positions, tie_word_embeddings=False)
+            LlamaConfig(**TARGET_SIZES, max_position_embeddings=max_positions, tie_word_embeddings=False)
         )
     else:
-        made = Qwen3ForCausalLM(Qwen3Config(**_SIZES, max_position_embeddings=max_positions, tie_word_embeddings=True))
+        made = Qwen3ForCausalLM(
+            Qwen3Config(**TARGET_SIZES, max_position_embeddings=max_positions, tie_word_embeddings=True)
+        )
     _sharpen(made, seed)
     made.generation_config = GenerationConfig(eos_token_id=list(STOP_TOKEN_IDS))
     made.save_pretrained(folder)

@@ -1,10 +1,12 @@
 """A recording of tiny random models, whose bytes several tests hold against each other."""
 
+import json
 from pathlib import Path
 
 import tiny_models
 
 from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
 
 
 def options_of(folder: Path, out: Path) -> RecordOptions:
@@ -30,9 +32,14 @@ def typed(folder: Path, out: Path, *more: str) -> list[str]:
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
     """All files of a trace but the one that says how long it took."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = files_of(folder)
     files.pop("recording.json")
     return files
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """All files of a trace."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def make_models(folder: Path, num_prompts: int) -> Path:
@@ -40,3 +47,27 @@ def make_models(folder: Path, num_prompts: int) -> Path:
     tiny_models.make_pair(folder)
     tiny_models.write_prompts(folder / "prompts.jsonl", num_prompts, num_turns=2)
     return folder
+
+
+def given_options(folder: Path, out: Path, batch_size: int = 2) -> RecordOptions:
+    """Texts that were given, in ``given.jsonl``, of which dense candidates are kept."""
+    return RecordOptions(
+        target=str(folder / "target"),
+        draft=str(folder / "drafter"),
+        completions=folder / "given.jsonl",
+        out=out,
+        batch_size=batch_size,
+        min_width=12,
+        exact_budget=20,
+    )
+
+
+def record_given(folder: Path, num_texts: int, batch_size: int = 2) -> tuple[Path, Path]:
+    """A target and a drafter, and a trace in ``trace`` of texts of 1, 4, 7, ... tokens; returns the models."""
+    pair = tiny_models.make_pair(folder)
+    rows = [
+        {"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(num_texts)
+    ]
+    (folder / "given.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    record(given_options(folder, folder / "trace", batch_size))
+    return pair

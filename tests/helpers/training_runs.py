@@ -24,6 +24,8 @@ from simlab.real_runner.train import text as training_text
 
 NUM_KILLS = 10
 _OUTSIDE = ("timing.jsonl",)
+LAW = ("--labels", "law", "--law-roots", "40")
+"""What a scorer learns from the target's own words at all nodes."""
 
 
 def write_table(path: Path, num_texts: int = 12, seed: int = 0) -> Path:

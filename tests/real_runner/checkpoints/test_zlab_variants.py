@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from released_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
+from released_dflash import assert_close, check_growing_cache, drawn, model, random_drafter, their_block, theirs
 from tiny_models import VOCAB_SIZE, drafter_config, make_target
 from torch import Tensor
 
@@ -109,20 +109,7 @@ def test_the_released_class_gives_the_same_logits(tmp_path: Path, target: Target
 
 def test_a_growing_cache_with_windows_is_the_released_protocol(tmp_path: Path) -> None:
     """Their cache drops what has left the window, ours hides it."""
-    folder = written(tmp_path, **VARIANTS["window"])
-    ours, released = load_drafter(folder, torch.float32), theirs(folder)
-    cache = model._make_cache(released.config)
-    features = drawn(1, 60, 96, seed=3)
-    known, start, context = 0, 9, None
-    for round_, committed in enumerate((1, 4, 3, 1, 4, 2)):
-        new = features[:, known:start]
-        embedded = drawn(1, 1, 4, 32, seed=10 + round_)
-        added = ours.context(new, known)
-        context = added if context is None else context.extended(added)
-        mine = ours(embedded, torch.tensor([[start]]), context)
-        assert_close(mine[0], their_block(released, new, embedded[0], start, cache))
-        model._crop_to(cache, start)
-        known, start = start, start + committed
+    check_growing_cache(written(tmp_path, **VARIANTS["window"]), (1, 4, 3, 1, 4, 2))
 
 
 def test_an_embedding_and_a_head_of_its_own_are_used(tmp_path: Path, target: Target) -> None:

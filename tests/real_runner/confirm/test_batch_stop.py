@@ -1,13 +1,13 @@
 """``simlab confirm --batch N`` that stops, is killed and goes on; and faults that a whole run must see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from batch_runs import ASKED, NUM_PROMPTS
-from confirm_runs import Made, confirmed, end_after_a_prompt, make
+from confirm_runs import Made, Watch, confirmed, end_after_a_prompt, make, spoilt
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
@@ -20,8 +20,6 @@ from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.speculation import Speculation
-from simlab.real_runner.models import Models
-from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirmation import Confirmation
 
 
@@ -33,22 +31,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 # Stopping and going on
 
 
-class Watch:
+def watched(monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> Watch:
     """Serving that notes its order, and stops the run after so many groups under a policy."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
-        self.asked: list[tuple[str, tuple[str, ...], int]] = []
-        self._most = most
-        monkeypatch.setattr(confirm, "serve_group", self)
+    def note(_models: object, policy: AnyPolicy, prompts: Sequence[Prompt], *more: object) -> object:
+        return type(policy).__name__, tuple(prompt.prompt_id for prompt in prompts), more[2]
 
-    def __call__(
-        self, models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int, batch: int,
-        clock: Callable[[], float], check: Callable[[], None],
-    ) -> ServedGroup:  # fmt: skip
-        if self._most is not None and len(self.asked) == self._most:
-            raise KeyboardInterrupt
-        self.asked.append((type(policy).__name__, tuple(prompt.prompt_id for prompt in prompts), batch))
-        return serve_group(models, policy, prompts, sampling, most, batch, clock, check)
+    return Watch(monkeypatch, serve_group, note, most)
 
 
 @pytest.mark.thorough
@@ -57,14 +46,14 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
 ) -> None:
     options = ConfirmOptions(tmp_path / "out", batch=2, repeats=2)
     # The warm-up, the first group, and half of the second.
-    Watch(monkeypatch, most=4 + 4 + 2)
+    watched(monkeypatch, most=4 + 4 + 2)
     with pytest.raises(KeyboardInterrupt):
         confirmed(made, options, ASKED)
     path = tmp_path / "out" / LOG
     lines = path.read_bytes().splitlines(keepends=True)
     assert len(lines) == 2
     path.write_bytes(b"".join(lines) + lines[-1][: len(lines[-1]) // 2])
-    rest = Watch(monkeypatch)
+    rest = watched(monkeypatch)
     done = confirmed(made, replace(options, resume=True), ASKED)
     assert not done.has_failed
     assert path.read_bytes().startswith(b"".join(lines))
@@ -97,14 +86,6 @@ def test_another_batch_is_another_run(made: Made, tmp_path: Path, monkeypatch: p
 # Faults that a whole run must see
 
 
-def spoilt(monkeypatch: pytest.MonkeyPatch, policy: str, change: Callable[[ServedGroup], ServedGroup]) -> None:
-    def faulty(*arguments: Any) -> ServedGroup:  # noqa: ANN401
-        found = serve_group(*arguments)
-        return change(found) if repr(arguments[1]).startswith(policy) else found
-
-    monkeypatch.setattr(confirm, "serve_group", faulty)
-
-
 def exchanged_seconds(served: ServedGroup) -> ServedGroup:
     """The first two texts have each other's seconds, as far as they go."""
     text, other = served.texts[:2]
@@ -126,7 +107,7 @@ def row_of(done: Confirmation, label: str) -> dict[str, Any]:
 
 
 def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoilt(monkeypatch, "chain", exchanged_seconds)
+    spoilt(monkeypatch, serve_group, "chain", exchanged_seconds)
     done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
     assert done.has_failed
     assert row_of(done, "chain")["num_equal"] == 2

@@ -10,7 +10,7 @@ import confirm_runs
 import numpy as np
 import pytest
 import torch
-from confirm_runs import LABELS, MAX_NEW_TOKENS, Made, confirmed, log_of, make, setup_of
+from confirm_runs import LABELS, MAX_NEW_TOKENS, Made, Watch, confirmed, log_of, make, setup_of, spoilt
 
 from simlab.arrays import Ints
 from simlab.cost import StageSeconds
@@ -26,15 +26,11 @@ from simlab.real_runner.confirm.log import LOG, ConfirmLog, FinishedSequence, fi
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.plain import Clock
-from simlab.real_runner.models import Models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import replay_sequence
 from simlab.traces.format.documents import JsonFields
-
-Spoil = Callable[[DecodedText], DecodedText]
 
 
 @pytest.fixture(scope="module")
@@ -47,38 +43,13 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(tmp_path_factory.mktemp("sampled"), temperature=0.9)
 
 
-class Watch:
+def watched(monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> Watch:
     """A decoding that notes what it was asked for, and stops the run after so many timed texts."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
-        self.asked: list[tuple[str, str, int, int]] = []
-        self._most = most
-        monkeypatch.setattr(confirm, "decode", self)
+    def note(_models: object, policy: AnyPolicy, prompt: Prompt, _: object, most: int, *_more: object) -> object:
+        return type(policy).__name__, prompt.prompt_id, prompt.turn, most
 
-    def __call__(
-        self,
-        models: Models,
-        policy: AnyPolicy,
-        prompt: Prompt,
-        sampling: Sampling,
-        max_new_tokens: int,
-        clock: Clock,
-        check: Callable[[], None],
-    ) -> DecodedText:
-        if self._most is not None and len(self.asked) == len(LABELS) + self._most:
-            raise KeyboardInterrupt
-        self.asked.append((type(policy).__name__, prompt.prompt_id, prompt.turn, max_new_tokens))
-        return decode(models, policy, prompt, sampling, max_new_tokens, clock, check)
-
-
-def spoilt(monkeypatch: pytest.MonkeyPatch, policy_name: str, change: Spoil) -> None:
-    """Decoding in which one policy's texts are changed afterwards."""
-
-    def faulty(*arguments: object) -> DecodedText:
-        found = decode(*arguments)  # type: ignore[arg-type]
-        return change(found) if repr(arguments[1]).startswith(policy_name) else found
-
-    monkeypatch.setattr(confirm, "decode", faulty)
+    return Watch(monkeypatch, decode, note, None if most is None else len(LABELS) + most)
 
 
 def another_token(decoded: DecodedText) -> DecodedText:
@@ -115,7 +86,7 @@ def test_it_measures_what_was_recorded(kind: str, request: pytest.FixtureRequest
 def test_policies_go_forwards_and_backwards_after_a_warm_up(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = Watch(monkeypatch)
+    watch = watched(monkeypatch)
     monkeypatch.setattr(confirm, "WARM_UP_TOKENS", 5)
     setup = setup_of(made, ConfirmOptions(tmp_path / "out", repeats=2))
     log = ConfirmLog(tmp_path / "out", setup.key(), resume=False)
@@ -143,7 +114,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ConfirmOptions(tmp_path / "out")
-    Watch(monkeypatch, most=2 * len(LABELS) + 1)
+    watched(monkeypatch, most=2 * len(LABELS) + 1)
     with pytest.raises(KeyboardInterrupt):
         confirmed(made, options)
     path = tmp_path / "out" / LOG
@@ -152,7 +123,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     path.write_bytes(b"".join(lines) + lines[-1][: len(lines[-1]) // 2])
     with pytest.raises(TraceError, match="add --resume"):
         confirmed(made, options)
-    rest = Watch(monkeypatch)
+    rest = watched(monkeypatch)
     done = confirmed(made, replace(options, resume=True))
     assert not done.has_failed
     assert path.read_bytes().startswith(b"".join(lines))
@@ -199,7 +170,7 @@ def test_another_run_is_not_gone_on_with(
 
 
 def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoilt(monkeypatch, "chain", another_token)
+    spoilt(monkeypatch, decode, "chain", another_token)
     done = confirmed(made, ConfirmOptions(tmp_path / "out", limit=1))
     assert done.has_failed
     by_policy = {policy.policy: policy for policy in done.policies}
@@ -216,7 +187,7 @@ def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_text_that_parts_within_the_bound_is_a_tie(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoilt(monkeypatch, "chain", another_token)
+    spoilt(monkeypatch, decode, "chain", another_token)
     monkeypatch.setattr(confirm_audit, "measured_bound", lambda *_: 1e6)
     setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
     log = ConfirmLog(tmp_path / "out", setup.key(), resume=False)

@@ -80,10 +80,10 @@ def widths(values: Iterable[float]) -> tuple[list[tuple[int, ...]], StopRule]:
     return seen, StopRule(half_width, until_interval=0.03)
 
 
-def places(made: Made, options: ConfirmOptions, rule: StopRule, resume: bool = False) -> list[tuple[int, int]]:
+def places(made: Made, options: ConfirmOptions, rule: StopRule) -> list[tuple[int, int]]:
     """Repeat and sequence of each text, in the order of the log."""
     setup = setup_of(made, options)
-    log = ConfirmLog(options.out, setup.key(), resume)
+    log = ConfirmLog(options.out, setup.key(), resume=False)
     measure(setup, log, rule)
     return [(sequence.repeat, sequence.index) for sequence in finished(log)]
 

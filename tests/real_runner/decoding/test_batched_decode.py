@@ -322,6 +322,3 @@ def test_texts_go_back_together() -> None:
         num = min(len(text.text), len(earlier))
         assert num > 4
         assert text.text.tolist()[:num] == earlier[:num]
-
-
-# Planted faults

@@ -9,6 +9,7 @@ import pytest
 import random_trees
 import torch
 from decoded_batches import decode_batch
+from marginals import paths_of_tree
 from random_heads import FLASH, flash_policy
 from systems import (
     FLASH_REACH,
@@ -104,14 +105,8 @@ def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
         models = replace(models, channels={FLASH: producer})
         ours, theirs = long_text(models, flash_policy(8, previous=8, top_k=8)), long_text(models, DDTree(8))
         for one, other in zip(ours.rounds, theirs.rounds, strict=True):
-            assert paths_of(one.round.tree) == paths_of(other.round.tree)
-
-
-def paths_of(tree: DraftTree) -> set[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = [(int(tree.tokens[0]),)]
-    for node in range(1, tree.num_nodes):
-        paths.append((*paths[int(tree.parents[node])], int(tree.tokens[node])))
-    return set(paths)
+            assert one.round.tree.tokens[0] == other.round.tree.tokens[0]
+            assert set(paths_of_tree(one.round.tree)) == set(paths_of_tree(other.round.tree))
 
 
 def compared(models: Models, policy: AnyPolicy, decoded: DecodedText) -> RecordComparison:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tiny_models
 from depth import some
+from systems import GREEDY
 
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policy import Needs, Outcome, Stateless
+from simlab.policy import AnyPolicy, Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
@@ -21,13 +22,11 @@ from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
-GREEDY = Sampling(0.0, 0, 1.0, 0)
 SAMPLED = Sampling(0.9, 30, 0.95, 5)
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 SPECS = ["ar", "chain", "chain:length=2", "ddtree:budget=4/9/40"]
 POLICIES = {named.label: named.policy for named in parse_policies(SPECS)}
 TREE = POLICIES["ddtree:budget=9"]
-LABELS = pytest.mark.parametrize("label", some(list(POLICIES), quick=3))
 MAX_NEW_TOKENS = 40
 
 
@@ -81,32 +80,20 @@ class DoublesAfterSuccess(Stateless):
         return min(2 * state, 8) if outcome.num_accepted else 1
 
 
+OTHERS: dict[str, AnyPolicy] = {"reads entropies": EntropyWidth(budget=12, top_k=8), "remembers": DoublesAfterSuccess()}
+
+
 @SAMPLINGS
-@LABELS
-def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], label: str, sampling: Sampling) -> None:
-    policy = POLICIES[label]
+@pytest.mark.parametrize("name", [*some(list(POLICIES), quick=3), *OTHERS])
+def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], name: str, sampling: Sampling) -> None:
+    """A live round works out the entropies that a policy reads; its rows keep them for the replay."""
+    policy = (POLICIES | OTHERS)[name]
     for prompt in prompts:
         decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
         assert first_unequal(policy, decoded) is None
         assert first_unequal(policy, decoded) is None
-
-
-@SAMPLINGS
-def test_a_policy_that_reads_entropies(models: Models, prompts: list[Prompt], sampling: Sampling) -> None:
-    """A live round works them out; its rows keep them for the replay."""
-    policy = EntropyWidth(budget=12, top_k=8)
-    for prompt in prompts:
-        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
-        assert first_unequal(policy, decoded) is None
-        assert all(ran.marginals is not None and ran.marginals.entropies is not None for ran in decoded.rounds)
-
-
-@SAMPLINGS
-def test_a_policy_that_remembers(models: Models, prompts: list[Prompt], sampling: Sampling) -> None:
-    policy = DoublesAfterSuccess()
-    for prompt in prompts:
-        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
-        assert first_unequal(policy, decoded) is None
+        if name == "reads entropies":
+            assert all(ran.marginals is not None and ran.marginals.entropies is not None for ran in decoded.rounds)
 
 
 def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> None:

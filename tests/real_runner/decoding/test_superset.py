@@ -10,6 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import Case, fixed_cases, plain_of
+from marginals import paths_of_tree
 
 from simlab.draft import Draft
 from simlab.policies.named.chain import Chain
@@ -43,15 +44,7 @@ def drafts_of(recorded: RecordedSequence) -> Iterator[tuple[Draft, list[int]]]:
 
 
 def contains(tree: DraftTree, other: DraftTree) -> bool:
-    return set(paths_of(other)) <= set(paths_of(tree))
-
-
-def paths_of(tree: DraftTree) -> Iterator[tuple[int, ...]]:
-    """The tokens from below the root down to each node."""
-    paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(tree.tokens[1:].tolist(), tree.parents[1:].tolist(), strict=True):
-        paths.append((*paths[parent], token))
-    yield from paths[1:]
+    return set(paths_of_tree(other)) <= set(paths_of_tree(tree))
 
 
 def test_a_larger_budget_accepts_at_least_as_much_at_every_root(sample: list[RecordedSequence]) -> None:

@@ -11,60 +11,44 @@ import torch
 from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from released_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
+from released_dflash import assert_close, check_growing_cache, drawn, random_drafter, their_block, theirs
 from tiny_models import drafter_config
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json
+from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.drafter import PACKAGED, load_drafter, save_drafter
 from simlab.real_runner.targets import builtin
 
+CONFIGS = [
+    *some(
+        [
+            replace(drafter_config(block_size, num_layers), num_attention_heads=heads[0], num_key_value_heads=heads[1])
+            for block_size, num_layers, heads in itertools.product([4, 8, 16], [1, 2, 3], [(4, 4), (4, 2), (6, 1)])
+        ],
+        quick=7,
+    ),
+    replace(drafter_config(), attention_bias=True, rope_theta=1e6, rms_norm_eps=1e-5),
+]
 
-@pytest.mark.parametrize(
-    ("block_size", "num_layers", "heads"),
-    some([*itertools.product([4, 8, 16], [1, 2, 3], [(4, 4), (4, 2), (6, 1)])], quick=7),
-)
-def test_the_released_class_gives_the_same_hidden_states(
-    tmp_path: Path, block_size: int, num_layers: int, heads: tuple[int, int]
-) -> None:
-    config = replace(drafter_config(block_size, num_layers), num_attention_heads=heads[0], num_key_value_heads=heads[1])
-    save_drafter(random_drafter(config, seed=block_size + num_layers), tmp_path, torch.float32)
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_released_class_gives_the_same_hidden_states(tmp_path: Path, config: DFlashConfig) -> None:
+    """Of blocks, layers and heads of all sizes, and with biases and another rotation."""
+    save_drafter(random_drafter(config, seed=config.block_size + config.num_hidden_layers), tmp_path, torch.float32)
     ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
-    assert (released.block_size, released.mask_token_id) == (block_size, config.mask_token_id)
+    assert (released.block_size, released.mask_token_id) == (config.block_size, config.mask_token_id)
     assert tuple(released.target_layer_ids) == config.target_layer_ids
-    for start in (1, 13):
+    for start in (1, 13, 40):
         features = drawn(1, start, 3 * config.hidden_size, seed=start)
-        embedded = drawn(1, 1, block_size, config.hidden_size, seed=start + 1)
+        embedded = drawn(1, 1, config.block_size, config.hidden_size, seed=start + 1)
         mine = ours(embedded, torch.tensor([[start]]), ours.context(features))
         assert_close(mine[0], their_block(released, features, embedded[0], start))
 
 
-def test_the_released_class_reads_biases_and_other_rotations(tmp_path: Path) -> None:
-    config = replace(drafter_config(), attention_bias=True, rope_theta=1e6, rms_norm_eps=1e-5)
-    save_drafter(random_drafter(config), tmp_path, torch.float32)
-    ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
-    features, embedded = drawn(1, 40, 3 * config.hidden_size, seed=1), drawn(1, 1, 4, config.hidden_size, seed=2)
-    mine = ours(embedded, torch.tensor([[40]]), ours.context(features))
-    assert_close(mine[0], their_block(released, features, embedded[0], 40))
-
-
 def test_a_growing_cache_is_the_released_protocol(tmp_path: Path) -> None:
-    config = drafter_config(8, 2)
-    save_drafter(random_drafter(config), tmp_path, torch.float32)
-    ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
-    cache = model._make_cache(released.config)
-    features = drawn(1, 60, 3 * config.hidden_size, seed=3)
-    known, start, context = 0, 9, None
-    for round_, committed in enumerate((1, 8, 3, 1, 5, 2)):
-        new = features[:, known:start]
-        embedded = drawn(1, 1, 8, config.hidden_size, seed=10 + round_)
-        added = ours.context(new, known)
-        context = added if context is None else context.extended(added)
-        mine = ours(embedded, torch.tensor([[start]]), context)
-        assert context.length == start
-        assert_close(mine[0], their_block(released, new, embedded[0], start, cache))
-        model._crop_to(cache, start)
-        known, start = start, start + committed
+    save_drafter(random_drafter(drafter_config(8, 2)), tmp_path, torch.float32)
+    check_growing_cache(tmp_path, (1, 8, 3, 1, 5, 2))
 
 
 def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_the_regions_of_a_layer_are_the_layer(kind: type[LlamaConfig], tmp_path:
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
-    sizes = {**tiny_models._SIZES, "sliding_window": None}
+    sizes = {**tiny_models.TARGET_SIZES, "sliding_window": None}
     config = kind(**sizes)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     tiny_models.tiny_tokenizer().save_pretrained(tmp_path)

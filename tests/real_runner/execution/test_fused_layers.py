@@ -104,7 +104,7 @@ def test_keys_in_parts_give_what_all_at_once_give() -> None:
 def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) -> None:
     """A tree below a text, in float32: states and every tap. Biases are drawn too, where a family has them."""
     torch.manual_seed(0)
-    config = kind(**{**tiny_models._SIZES, "sliding_window": None})
+    config = kind(**{**tiny_models.TARGET_SIZES, "sliding_window": None})
     config._attn_implementation = grouped.NAME
     model: Any = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in model.named_parameters():
@@ -123,7 +123,7 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     )  # fmt: skip
 
     fused = PackedTarget(target, Regions(as_it_is))
-    rows = FixedRows(torch.empty(2 * len(target.layers), 1, tiny_models._SIZES["num_key_value_heads"], 0, 8), 32)
+    rows = FixedRows(torch.empty(2 * len(target.layers), 1, tiny_models.TARGET_SIZES["num_key_value_heads"], 0, 8), 32)
     rotations, weight = fused.rotations(32), target.embedding.weight
     taken: dict[int, Tensor] = {}
     text = torch.ones(16, 16, dtype=torch.bool).tril()
@@ -146,7 +146,7 @@ def test_products_of_another_kind_are_not_joined() -> None:
     class Quantised(torch.nn.Linear):
         pass
 
-    model: Any = AutoModelForCausalLM.from_config(LlamaConfig(**tiny_models._SIZES))
+    model: Any = AutoModelForCausalLM.from_config(LlamaConfig(**tiny_models.TARGET_SIZES))
     target = Target("made up", "", "", model, tiny_models.tiny_tokenizer(), ())
     assert can_fuse_target(target)
     model.model.layers[1].mlp.up_proj = Quantised(32, 48, bias=False)

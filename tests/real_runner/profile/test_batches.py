@@ -6,53 +6,28 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import output_of
-from tiny_models import VOCAB_SIZE
+from systems import GREEDY
 
+from simlab.arrays import Ints
 from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import DecodedRound
-from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile import machine
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, PlainStepTimer, RoundTimer, TreesOfSize
-from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import read_cost_file
 
-GREEDY = Sampling(0.0, 0, 1.0, 0)
-TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 BATCH = 3
 
 
 @pytest.fixture
-def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
-    target, draft = map(str, pair)
-    return ProfileOptions(target, draft, tmp_path / "cost.json", TEXT, (0, 1, 9), (24, 60), repeats=2, batch=BATCH)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, DecodedRound]]]:
-    """Every round of a batch from now on, each text's with the tokens before its root."""
-    found: list[list[tuple[int, DecodedRound]]] = []
-    real = Speculation.round
-
-    def watched(self: Speculation) -> list[DecodedRound]:
-        rounds = real(self)
-        starts = [len(text.prompt.token_ids) for text in self.running]
-        found.append([(start + one.round.position, one) for start, one in zip(starts, rounds, strict=True)])
-        return rounds
-
-    monkeypatch.setattr(Speculation, "round", watched)
-    return found
-
-
-def token_ids(num: int = 1024) -> np.ndarray:
-    return np.random.default_rng(0).integers(5, VOCAB_SIZE, num).astype(np.int32)
+def options(options: ProfileOptions) -> ProfileOptions:
+    return replace(options, node_counts=(0, 1, 9), repeats=2, batch=BATCH)
 
 
 def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -> None:
@@ -71,9 +46,9 @@ def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -
 
 @pytest.mark.parametrize("context", [24, 60, 200])
 def test_rounds_of_all_texts_stay_about_their_context(
-    models: Models, context: int, ran: list[list[tuple[int, DecodedRound]]]
+    models: Models, token_ids: Ints, context: int, ran: list[list[tuple[int, DecodedRound]]]
 ) -> None:
-    rounds = RoundTimer(models, 9, token_ids(), context, GREEDY, lambda: 0.0, batch=BATCH)
+    rounds = RoundTimer(models, 9, token_ids, context, GREEDY, lambda: 0.0, batch=BATCH)
     for num_drafted in (9, 0, 1, 9, 9, 1, 0, 9):
         before = len(ran)
         found = rounds.visit(num_drafted, 1)
@@ -89,10 +64,10 @@ def test_rounds_of_all_texts_stay_about_their_context(
 
 
 def test_plain_steps_are_of_all_texts_without_a_drafter(
-    models: Models, ran: list[list[tuple[int, DecodedRound]]]
+    models: Models, token_ids: Ints, ran: list[list[tuple[int, DecodedRound]]]
 ) -> None:
     ticks = iter(range(10_000))
-    plain = PlainStepTimer(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
+    plain = PlainStepTimer(models, token_ids, 60, GREEDY, lambda: float(next(ticks)), BATCH)
     for context in (60, 24):
         before = len(ran)
         # The clock is read five times a round: four stages.
@@ -102,8 +77,10 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(
             assert all(abs(index - context) <= MEASURED_STEPS for index, _ in each)
 
 
-def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = RoundTimer(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, batch=BATCH)
+def test_a_tree_that_comes_out_smaller_is_refused(
+    models: Models, token_ids: Ints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = RoundTimer(models, 9, token_ids, 24, GREEDY, lambda: 0.0, batch=BATCH)
     monkeypatch.setattr(TreesOfSize, "select", lambda self, draft, state=None: DDTree(1).select(draft))
     with pytest.raises(ModelError, match="candidates fill 1; give smaller"):
         rounds.visit(9, 0)

@@ -1,7 +1,6 @@
 """Drafts of which some of the text is still to be read: what is timed, what is read, and what the file says of it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from simlab.real_runner.profile.rounds import MEASURED_ROUNDS
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CATCH_UP, read_cost_file
 
-TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 VOCAB_SIZE, NUM_TOKENS = 12, 60
 EAGLE = ChannelNeed("eagle3", "pool", (("steps", 2),), (("beam", 4), ("top_k", 5)))
 REDRAFTS = ChannelNeed("d2sd", "branches", (("branches", 1), ("top_k", 2)))
@@ -85,11 +83,8 @@ def test_more_than_the_text_has_is_refused() -> None:
         CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(NUM_TOKENS, 0)
 
 
-def test_the_file_says_it_and_goes_on(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    target, draft = map(str, pair)
-    options = ProfileOptions(
-        target, draft, tmp_path / "cost.json", TEXT, (0, 2), (24, 60), repeats=MEASURED_ROUNDS, catch_up=(1, 4, 9)
-    )
+def test_the_file_says_it_and_goes_on(options: ProfileOptions) -> None:
+    options = replace(options, node_counts=(0, 2), repeats=MEASURED_ROUNDS, catch_up=(1, 4, 9))
     file = profile(options).file
     assert read_cost_file(options.out) == file
     assert file.is_complete
@@ -110,6 +105,6 @@ def test_the_file_says_it_and_goes_on(pair: tuple[Path, Path], tmp_path: Path) -
     ("changes", "says"),
     [({"catch_up": (2, 4)}, "rise from 1"), ({"catch_up": (1, 4), "batch": 2}, "one text at a time")],
 )
-def test_what_cannot_be_timed(changes: dict[str, object], says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_timed(changes: dict[str, object], says: str, options: ProfileOptions) -> None:
     with pytest.raises(ValueError, match=says):
-        ProfileOptions("T", "D", tmp_path / "cost.json", TEXT, **changes)  # type: ignore[arg-type]
+        replace(options, **changes)  # type: ignore[arg-type]

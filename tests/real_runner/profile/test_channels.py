@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny_models
 from commands import output_of
 from random_heads import make_head, random_scorer
 
@@ -13,8 +12,7 @@ from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.decoding.decoded import DecodedRound
-from simlab.real_runner.decoding.speculation import Speculation
-from simlab.real_runner.models import load_models
+from simlab.real_runner.models import Models
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.scorer import save_scorer
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
@@ -24,42 +22,22 @@ from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import read_cost_file
 
 DEPTH = 3
-TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 SETTINGS: Mapping[str, object] = {"previous": 3, "top_k": 4, "candidates": 8}
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    folder = tmp_path_factory.mktemp("pair")
-    target, drafter = tiny_models.make_pair(folder)
-    return target, drafter, make_head(folder / "head", drafter, 0)
+def head(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_head(tmp_path_factory.mktemp("heads") / "head", pair[1], 0))
 
 
 @pytest.fixture
-def options(pair: tuple[Path, Path, Path], tmp_path: Path) -> ProfileOptions:
-    target, draft, head = map(str, pair)
-    channels = {"flash": ProfileChannel(head, SETTINGS, (1, 3))}
-    return ProfileOptions(
-        target, draft, tmp_path / "cost.json", TEXT, (0, 2, 5), (24, 60), repeats=2 * MEASURED_ROUNDS, channels=channels
-    )
+def options(options: ProfileOptions, head: str) -> ProfileOptions:
+    return replace(options, node_counts=(0, 2, 5), channels={"flash": ProfileChannel(head, SETTINGS, (1, 3))})
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[DecodedRound]:
-    """Every round that is run from now on."""
-    found: list[DecodedRound] = []
-    real = Speculation.round
-
-    def watched(self: Speculation) -> list[DecodedRound]:
-        ran = real(self)
-        found.extend(ran)
-        return ran
-
-    monkeypatch.setattr(Speculation, "round", watched)
-    return found
-
-
-def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran: list[DecodedRound]) -> None:
+def test_every_cell_of_the_channel_gets_its_samples(
+    options: ProfileOptions, ran: list[list[tuple[int, DecodedRound]]]
+) -> None:
     file = profile(options).file
     assert read_cost_file(options.out) == file
     assert file.is_complete
@@ -67,7 +45,8 @@ def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran
     assert (channel.kind, channel.units) == ("transitions", (1, 3))
     assert channel.settings == {"depth": DEPTH, "top_k": 4, "order": "base-rank", "candidates": 8}
     assert channel.producer.digest == checkpoint_digest(Path(channel.producer.name))
-    with_channel = {round_.seconds.channel_s: round_ for round_ in ran if round_.channels}
+    rounds = [round_ for ((_, round_),) in ran]
+    with_channel = {round_.seconds.channel_s: round_ for round_ in rounds if round_.channels}
     for units in (1, 3):
         for context in file.contexts:
             seconds = file.samples["channel:flash", units, context]
@@ -76,7 +55,7 @@ def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran
             for value in seconds:
                 flash = with_channel[value].channels["flash"]
                 assert max(flash.num_rows) == units  # type: ignore[union-attr]
-    assert all(round_.seconds.channel_s == 0 for round_ in ran if not round_.channels)
+    assert all(round_.seconds.channel_s == 0 for round_ in rounds if not round_.channels)
     assert cost_table_of(file).channels["flash"].units.tolist() == [1, 3]
 
 
@@ -95,14 +74,14 @@ def test_a_channel_is_added_to_a_file_that_has_everything_else(options: ProfileO
 
 
 def test_another_network_under_the_same_name_is_refused(
-    options: ProfileOptions, pair: tuple[Path, Path, Path], tmp_path: Path
+    options: ProfileOptions, pair: tuple[Path, Path], head: str, tmp_path: Path
 ) -> None:
     before = profile(options).file
     other = make_head(tmp_path / "other", pair[1], 1)
     resumed = replace(options, resume=True)
     for changed in (
         ProfileChannel(str(other), SETTINGS, (1,)),
-        ProfileChannel(str(pair[2]), {**SETTINGS, "top_k": 2}, (1,)),
+        ProfileChannel(head, {**SETTINGS, "top_k": 2}, (1,)),
     ):
         with pytest.raises(CostError, match=r"the channel flash of .* was measured with .*give another --out"):
             profile(replace(resumed, channels={"flash": changed}))
@@ -110,9 +89,9 @@ def test_another_network_under_the_same_name_is_refused(
 
 
 def test_the_command_says_what_it_measured(
-    pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target, draft, head = map(str, pair)
+    target, draft = map(str, pair)
     out = tmp_path / "cost.json"
     grid = ["--node-counts", "2", "--contexts", "24", "--repeats", "6", "--out", str(out)]
     channel = ["--channel", f"flash={head},top_k=4,candidates=8", "--units", "1,3"]
@@ -150,11 +129,9 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert not out.exists()
 
 
-def test_a_pool_has_one_price(options: ProfileOptions, pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_pool_has_one_price(options: ProfileOptions, pair: tuple[Path, Path], models: Models, tmp_path: Path) -> None:
     """Two networks at once; what is made whole takes no units."""
-    target, drafter, _ = pair
-    models = load_models(str(target), str(drafter), "float32", "cpu")
-    save_scorer(random_scorer(models), tmp_path / "scorer", checkpoint_digest(drafter), PoolReach(3, 5))
+    save_scorer(random_scorer(models), tmp_path / "scorer", checkpoint_digest(pair[1]), PoolReach(3, 5))
     both = {**options.channels, "taps": ProfileChannel(str(tmp_path / "scorer"))}
     file = profile(replace(options, channels=both)).file
     assert file.is_complete

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from forked_processes import forked_processes
+from forked_processes import begun, kill_at
+from systems import GREEDY
 from tiny_models import VOCAB_SIZE
 
+from simlab.arrays import Ints
 from simlab.cli.main import main
 from simlab.cost import GRID_STAGES, PLAIN, StageSeconds, Visits
 from simlab.draft import Draft, Marginals
@@ -24,7 +26,6 @@ from simlab.errors import CostError, ModelError, SimlabError
 from simlab.policies.costs.cell_prices import ratio_half_widths
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import DecodedRound
-from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile.options import ProfileOptions
@@ -41,43 +42,16 @@ from simlab.real_runner.profile.rounds import (
     first_position,
 )
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 
 DEPTH = 3
 POSITIONS = 1024
-GREEDY = Sampling(0.0, 0, 1.0, 0)
-TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 NODE_COUNTS = (0, 1, 5, 40)
 CONTEXTS = (24, 60)
 NUM_PLACES = 2 * 4
 
 
-@pytest.fixture
-def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
-    target, draft = map(str, pair)
-    return ProfileOptions(
-        target, draft, tmp_path / "cost.json", TEXT, NODE_COUNTS, CONTEXTS, repeats=2 * MEASURED_ROUNDS
-    )
-
-
-def token_ids(num: int = 1024) -> np.ndarray:
-    return np.random.default_rng(0).integers(5, VOCAB_SIZE, num).astype(np.int32)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodedRound]]:
-    """Every round that is run from now on, with the tokens before its root."""
-    found: list[tuple[int, DecodedRound]] = []
-    real = Speculation.round
-
-    def watched(self: Speculation) -> list[DecodedRound]:
-        (one,) = real(self)
-        found.append((len(self.running[0].prompt.token_ids) + one.round.position, one))
-        return [one]
-
-    monkeypatch.setattr(Speculation, "round", watched)
-    return found
+Rounds = list[list[tuple[int, DecodedRound]]]
 
 
 def visits_before(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
@@ -112,17 +86,17 @@ def test_every_cell_gets_its_samples(options: ProfileOptions) -> None:
     assert (file.block_size, file.dtype, file.batch) == (DEPTH + 1, "float32", 1)
 
 
-def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tuple[int, DecodedRound]]) -> None:
+def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: Rounds) -> None:
     file = profile(options).file
-    ran = ran[NUM_PLACES * MEASURED_ROUNDS :]  # the visits that warm up
+    left = [one for (one,) in ran[NUM_PLACES * MEASURED_ROUNDS :]]  # without the visits that warm up
     wanted = {(n, context) for n in NODE_COUNTS for context in CONTEXTS}
     measured: dict[tuple[int, int], list[StageSeconds]] = {cell: [] for cell in wanted}
     seen: Counter[tuple[int, int]] = Counter()
-    while ran:
-        position, first = ran[0]
+    while left:
+        position, first = left[0]
         cell = (first.round.num_drafted, min(CONTEXTS, key=lambda c: abs(c - position)))
         num = UNMEASURED + MEASURED_ROUNDS
-        visit, ran = ran[:num], ran[num:]
+        visit, left = left[:num], left[num:]
         seen[cell] += 1
         assert {round_.round.num_drafted for _, round_ in visit} == {cell[0]}
         assert all(abs(position - cell[1]) <= 18 for position, _ in visit)
@@ -148,24 +122,22 @@ def test_trees_are_those_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("context", [1, 7, 24, 200])
-def test_rounds_stay_about_their_context(models: Models, context: int, ran: list[tuple[int, DecodedRound]]) -> None:
-    rounds = RoundTimer(models, 16, token_ids(), context, GREEDY, time.perf_counter)
+def test_rounds_stay_about_their_context(models: Models, token_ids: Ints, context: int, ran: Rounds) -> None:
+    rounds = RoundTimer(models, 16, token_ids, context, GREEDY, time.perf_counter)
     for _ in range(12):
         assert len(rounds.visit(16, 1)) == MEASURED_ROUNDS
-    positions = [position for position, _ in ran]
+    positions = [position for ((position, _),) in ran]
     assert min(positions) == max(1, context - min(16, context // 8))
     assert max(positions) <= context + 3 * (DEPTH + 1)
     assert positions.count(min(positions)) >= 2, "it came back to where it began"
 
 
-def test_rounds_after_coming_back_commit_what_was_committed_first(
-    models: Models, ran: list[tuple[int, DecodedRound]]
-) -> None:
-    rounds = RoundTimer(models, 8, token_ids(), 64, GREEDY, time.perf_counter)
+def test_rounds_after_coming_back_commit_what_was_committed_first(models: Models, token_ids: Ints, ran: Rounds) -> None:
+    rounds = RoundTimer(models, 8, token_ids, 64, GREEDY, time.perf_counter)
     for _ in range(9):
         rounds.visit(8, 1)
     texts: list[list[int]] = []
-    for position, round_ in ran:
+    for ((position, round_),) in ran:
         if position == 56:
             texts.append([])
         texts[-1] += [int(round_.round.tree.tokens[node]) for node in (0, *round_.round.path)]
@@ -175,30 +147,30 @@ def test_rounds_after_coming_back_commit_what_was_committed_first(
         assert text[:shortest] == texts[0][:shortest]
 
 
-def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, DecodedRound]]) -> None:
+def test_a_stop_token_stops_no_measurement(models: Models, token_ids: Ints, ran: Rounds) -> None:
     stopping = replace(models, target=replace(models.target, stop_token_ids=tuple(range(VOCAB_SIZE))))
     committed = []
     for each in (models, stopping):
-        rounds = RoundTimer(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
+        rounds = RoundTimer(each, 40, token_ids, 40, GREEDY, time.perf_counter)
         for _ in range(5):
             rounds.visit(40, 1)
-        committed.append([round_.round.num_committed for _, round_ in ran])
+        committed.append([round_.round.num_committed for ((_, round_),) in ran])
         ran.clear()
     assert max(committed[0]) > 1
     assert committed[0] == committed[1]
 
 
-def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[int, DecodedRound]]) -> None:
+def test_a_context_at_the_end_of_the_positions(models: Models, token_ids: Ints, ran: Rounds) -> None:
     longest = POSITIONS - DEPTH - 1
     check_grid(models, longest, 8)
-    rounds = RoundTimer(models, 8, token_ids(), longest, GREEDY, time.perf_counter)
+    rounds = RoundTimer(models, 8, token_ids, longest, GREEDY, time.perf_counter)
     for _ in range(6):
         rounds.visit(8, 1)
-    positions = [position for position, _ in ran]
+    positions = [position for ((position, _),) in ran]
     assert max(positions) + DEPTH < POSITIONS
     assert min(positions) + first_position(models, longest)[1] + DEPTH <= POSITIONS
     assert min(positions) > longest - 50
-    plain = PlainStepTimer(models, token_ids(), longest, GREEDY, time.perf_counter)
+    plain = PlainStepTimer(models, token_ids, longest, GREEDY, time.perf_counter)
     assert len(plain.visit(longest, 1)) == MEASURED_STEPS
     with pytest.raises(
         ModelError, match=r"a context of 1,021 and a draft of 3 need 1,025 positions.*give smaller --con"
@@ -206,7 +178,9 @@ def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[i
         check_grid(models, longest + 1, 8)
 
 
-def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_steps_stand_about_their_context(
+    models: Models, token_ids: Ints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths: list[int] = []
     real = Target.states
 
@@ -216,7 +190,7 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
         return real(self, ids, cache, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Target, "states", watched)
-    plain = PlainStepTimer(models, token_ids(), 300, GREEDY, time.perf_counter)
+    plain = PlainStepTimer(models, token_ids, 300, GREEDY, time.perf_counter)
     for context in (300, 40, 300, 120):
         lengths.clear()
         assert len(plain.visit(context, 1)) == MEASURED_STEPS
@@ -229,7 +203,7 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
 @pytest.fixture(scope="module")
 def file(models: Models, pair: tuple[Path, Path]) -> CostFile:
     target, draft = map(str, pair)
-    return empty_file(ProfileOptions(target, draft, Path("cost.json"), TEXT, NODE_COUNTS, CONTEXTS), models)
+    return empty_file(ProfileOptions(target, draft, Path("cost.json"), "a text", NODE_COUNTS, CONTEXTS), models)
 
 
 def visit_all(sweeps: ProfileSweeps, number: int, most: int | None = None) -> None:
@@ -385,14 +359,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(
 def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
     typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]
     command = ["profile", *typed, "--out", str(options.out), "--repeats", "200"]
-    process = forked_processes().Process(target=tiny_models.run_simlab, args=(command,))
-    process.start()
-    while not options.out.exists():
-        assert process.is_alive()
-        time.sleep(0.001)
-    time.sleep(0.04 * number)
-    process.kill()
-    process.join()
+    kill_at(options.out, begun(command), 0.04 * number)
     kept = read_cost_file(options.out)
     assert kept.is_complete, "a whole sweep was written"
     fewest = min(map(len, kept.samples.values()))

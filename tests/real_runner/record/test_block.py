@@ -1,6 +1,7 @@
 """Recording with a block of another size: as if the checkpoint had that block, from the record to the confirmation."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,7 @@ def test_it_is_as_if_the_checkpoint_had_that_block(pair: tuple[Path, Path, Path]
     kept = asked.manifest.draft_sets[asked.draft_name()]
     assert (kept.block_size, kept.depth) == (3, 2)
     target, drafter, prompts = pair
-    edited = tmp_path / "edited"
-    edited.mkdir()
-    for file in drafter.iterdir():
-        (edited / file.name).write_bytes(file.read_bytes())
+    edited = shutil.copytree(drafter, tmp_path / "edited")
     config = json.loads((edited / "config.json").read_text())
     config["block_size"] = 3
     (edited / "config.json").write_text(json.dumps(config))

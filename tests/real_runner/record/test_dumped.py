@@ -1,6 +1,7 @@
 """Recording along hidden states that an engine dumped: equal to a live recording, or refused in a sentence."""
 
 import json
+import shutil
 import weakref
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -75,11 +76,7 @@ def without_dump(options: RecordOptions) -> RecordOptions:
 def copied(options: RecordOptions, tmp_path: Path) -> RecordOptions:
     """The same with a folder of dumps that may be spoilt."""
     assert options.hidden_states is not None
-    place = tmp_path / "spoilt"
-    place.mkdir()
-    for path in Path(options.hidden_states).iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
-    return replace(options, hidden_states=place)
+    return replace(options, hidden_states=shutil.copytree(options.hidden_states, tmp_path / "spoilt"))
 
 
 def columns(trace: Trace) -> list[np.ndarray]:
@@ -113,9 +110,7 @@ def test_a_drafter_of_the_first_or_the_last_state(
     taps: tuple[int, ...], options: RecordOptions, tmp_path: Path, folder: Path
 ) -> None:
     """The last state is read after the final norm, as in a live recording."""
-    (tmp_path / "other").mkdir()
-    for path in Path(options.draft_name).iterdir():
-        (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(options.draft_name, tmp_path / "other")
     config = json.loads((tmp_path / "other" / "config.json").read_text())
     config["dflash_config"]["target_layer_ids"] = [*taps, 2]
     (tmp_path / "other" / "config.json").write_text(json.dumps(config))
@@ -176,10 +171,7 @@ def test_a_target_of_linear_attention_is_recorded_from_its_states_though_it_is_n
 
 def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None:
     """A checkpoint of nothing but embedding, norm and head, in two files, does as well."""
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for path in Path(options.target_name).iterdir():
-        (bare / path.name).write_bytes(path.read_bytes())
+    bare = shutil.copytree(options.target_name, tmp_path / "bare")
     tensors = {name: value for name, value in load_file(bare / "model.safetensors").items() if ".layers." not in name}
     assert len(tensors) in (2, 3)
     (bare / "model.safetensors").unlink()
@@ -304,10 +296,7 @@ def test_states_that_do_not_suffice_are_refused(layers: tuple[int, ...], said: s
 
 
 def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> None:
-    bare = tmp_path / "fp8"
-    bare.mkdir()
-    for path in Path(options.target_name).iterdir():
-        (bare / path.name).write_bytes(path.read_bytes())
+    bare = shutil.copytree(options.target_name, tmp_path / "fp8")
     found = load_file(bare / "model.safetensors")
     found["model.embed_tokens.weight"] = found["model.embed_tokens.weight"].to(torch.float8_e4m3fn)
     save_file(found, bare / "model.safetensors")
@@ -316,10 +305,7 @@ def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> 
 
 
 def test_a_checkpoint_without_its_norm_is_refused(options: RecordOptions, tmp_path: Path) -> None:
-    bare = tmp_path / "cut"
-    bare.mkdir()
-    for path in Path(options.target_name).iterdir():
-        (bare / path.name).write_bytes(path.read_bytes())
+    bare = shutil.copytree(options.target_name, tmp_path / "cut")
     drop("model.norm.weight")(bare / "model.safetensors")
     with pytest.raises(ModelError, match="has no tensor 'model.norm.weight'; it is not whole"):
         record(replace(options, target=str(bare)))

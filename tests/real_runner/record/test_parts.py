@@ -2,16 +2,12 @@
 
 import json
 import shutil
-import time
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-import tiny_models
 from commands import output_of, refusal_of
 from depth import some
-from forked_processes import forked_processes
+from forked_processes import begun, kill_at
 from tiny_recordings import bytes_of, make_models, options_of, typed
 
 from simlab.cli.main import main
@@ -24,12 +20,7 @@ NUM_SHARDS = 12
 
 
 @pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    return forked_processes()
-
-
-@pytest.fixture(scope="module")
-def folder(processes: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = make_models(tmp_path_factory.mktemp("parts"), 24)
     record(options_of(made, made / "one"))
     return made
@@ -47,7 +38,7 @@ def merge(*arguments: object) -> list[str]:
     return ["merge", *map(str, arguments)]
 
 
-def begun(folder: Path, *parts: int, count: int = 2) -> list[Path]:
+def parts_of(folder: Path, *parts: int, count: int = 2) -> list[Path]:
     """Folders of parts, as a part leaves them, made of the recording of one process."""
     return [part_folder(folder, number, count) for number in parts]
 
@@ -83,9 +74,9 @@ def test_folders_of_their_own(
 
 
 @pytest.mark.thorough
-def test_one_folder_at_the_same_time(processes: ForkServerContext, folder: Path, tmp_path: Path) -> None:
+def test_one_folder_at_the_same_time(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "shared"
-    started = [start(processes, command(folder, out, f"{number}/3")) for number in range(3)]
+    started = [begun(command(folder, out, f"{number}/3")) for number in range(3)]
     for process in started:
         process.join()
     assert [process.exitcode for process in started] == [0, 0, 0]
@@ -93,22 +84,11 @@ def test_one_folder_at_the_same_time(processes: ForkServerContext, folder: Path,
     assert names_of(out) == names_of(folder / "one")
 
 
-def start(processes: ForkServerContext, arguments: list[str]) -> BaseProcess:
-    process = processes.Process(target=tiny_models.run_simlab, args=(arguments,))
-    process.start()
-    return process
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_a_killed_part_goes_on(processes: ForkServerContext, folder: Path, tmp_path: Path, is_shared: bool) -> None:
+def test_a_killed_part_goes_on(folder: Path, tmp_path: Path, is_shared: bool) -> None:
     first, second = (tmp_path / "0", tmp_path / ("0" if is_shared else "1"))
-    process = start(processes, command(folder, first, "0/2"))
-    while not (first / "unfinished" / "sequences-0004.parquet").exists():
-        assert process.is_alive()
-        time.sleep(0.001)
-    process.kill()
-    process.join()
+    kill_at(first / "unfinished" / "sequences-0004.parquet", begun(command(folder, first, "0/2")))
     output_of(*command(folder, second, "1/2"))
     assert "of the 6 shards of part 0/2 already; add --resume" in refusal_of(*command(folder, first, "0/2"))
     if not is_shared:
@@ -121,7 +101,7 @@ def test_a_killed_part_goes_on(processes: ForkServerContext, folder: Path, tmp_p
 
 @pytest.mark.thorough
 def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, out = begun(folder, 0, 1), tmp_path / "all"
+    parts, out = parts_of(folder, 0, 1), tmp_path / "all"
     real, calls = shutil.copyfileobj, 0
 
     def copy(source: object, target: object) -> None:
@@ -174,7 +154,7 @@ def changed(part: Path, copy: Path, values: dict[str, object]) -> Path:
 def test_parts_of_different_recordings_are_refused_by_name(
     folder: Path, tmp_path: Path, key: str, value: object, said: str
 ) -> None:
-    first, second = begun(folder, 0, 1)
+    first, second = parts_of(folder, 0, 1)
     other = changed(second, tmp_path / "other", {key: value})
     assert f"{first} and {other} are parts of different recordings: they differ in {said}" in refusal_of(
         *merge(first, other, "--out", tmp_path / "all")
@@ -183,8 +163,8 @@ def test_parts_of_different_recordings_are_refused_by_name(
 
 
 def test_merge_names_what_is_missing_doubled_or_none(folder: Path, tmp_path: Path) -> None:
-    first, second = begun(folder, 0, 1)
-    (quarter,) = begun(folder, 3, count=4)
+    first, second = parts_of(folder, 0, 1)
+    (quarter,) = parts_of(folder, 3, count=4)
     out, whole = tmp_path / "all", folder / "one"
 
     def refusal(*parts: object) -> str:
@@ -215,7 +195,7 @@ def test_merge_names_what_is_missing_doubled_or_none(folder: Path, tmp_path: Pat
 
 
 def test_merge_refuses_damage_and_goes_on_when_it_is_mended(folder: Path, tmp_path: Path) -> None:
-    first, second = begun(folder, 0, 1)
+    first, second = parts_of(folder, 0, 1)
     out = tmp_path / "all"
     none = [changed(part, tmp_path / part.name, {"num_shards": 0}) for part in (first, second)]
     assert f"the recording in {none[0]} says that it has 0 shards" in refusal_of(*merge(*none, "--out", out))

@@ -3,24 +3,16 @@
 import json
 import random
 import time
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-import tiny_models
 from depth import some
-from forked_processes import forked_processes
+from forked_processes import begun, kill_at, wait_for
 from tiny_recordings import bytes_of, make_models, typed
 
 from simlab.cli.main import main
 
 NUM_KILLS = 10
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    return forked_processes()
 
 
 @pytest.fixture(scope="module")
@@ -33,28 +25,14 @@ def command(folder: Path, out: Path) -> list[str]:
     return typed(folder, out, "--resume")
 
 
-def started(processes: ForkServerContext, folder: Path, out: Path) -> BaseProcess:
-    process = processes.Process(target=tiny_models.run_simlab, args=(command(folder, out),))
-    process.start()
-    return process
-
-
-def wait_for(path: Path, process: BaseProcess) -> float:
-    """The moment at which a file is there."""
-    while not path.exists():
-        assert process.is_alive(), f"the recording ended before {path} was there"
-        time.sleep(0.001)
-    return time.monotonic()
-
-
 @pytest.fixture(scope="module")
-def unbroken(processes: ForkServerContext, folder: Path) -> tuple[dict[str, bytes], float]:
+def unbroken(folder: Path) -> tuple[dict[str, bytes], float]:
     """The files of a recording that nobody killed, and the seconds from its first file to its last."""
     out = folder / "unbroken"
-    process = started(processes, folder, out)
-    begun = wait_for(out / "unfinished", process)
+    process = begun(command(folder, out))
+    began = wait_for(out / "unfinished", process)
     process.join()
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - began
     assert process.exitcode == 0
     files = bytes_of(out)
     assert sum(name.startswith("tokens") for name in files) == 12
@@ -63,15 +41,12 @@ def unbroken(processes: ForkServerContext, folder: Path) -> tuple[dict[str, byte
 
 @pytest.mark.parametrize("number", some([6, 7, 8, 9, *range(6)]))
 def test_a_killed_recording_resumes_to_the_same_bytes(
-    number: int, processes: ForkServerContext, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
+    number: int, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
 ) -> None:
     files, seconds = unbroken
     out = tmp_path / "trace"
-    process = started(processes, folder, out)
-    wait_for(out / "unfinished", process)
-    time.sleep(seconds * (number + random.Random(number).random()) / NUM_KILLS)
-    process.kill()
-    process.join()
+    after_s = seconds * (number + random.Random(number).random()) / NUM_KILLS
+    kill_at(out / "unfinished", begun(command(folder, out)), after_s)
     finished = sorted((out / "unfinished").glob("sequences-*.parquet"))
     kept = [out / path.name.replace("sequences", "tokens") for path in finished]
     written = {path: path.stat().st_mtime_ns for path in kept}
@@ -82,15 +57,12 @@ def test_a_killed_recording_resumes_to_the_same_bytes(
 
 @pytest.mark.thorough
 def test_killed_again_and_again_it_still_ends(
-    processes: ForkServerContext, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
+    folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
 ) -> None:
     files, _ = unbroken
     out = tmp_path / "trace"
     for shard in (1, 4, 8):
-        process = started(processes, folder, out)
-        wait_for(out / "unfinished" / f"sequences-{shard:04d}.parquet", process)
-        process.kill()
-        process.join()
+        kill_at(out / "unfinished" / f"sequences-{shard:04d}.parquet", begun(command(folder, out)))
     assert main(command(folder, out)) == 0
     assert bytes_of(out) == files
     said = json.loads((out / "recording.json").read_text())

@@ -5,14 +5,12 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-import tiny_models
 import torch
 from commands import output_of, refusal_of
-from forked_processes import forked_processes
+from forked_processes import begun, kill_at
 from ray_jobs import random_kills, ray_of_tests
 from tiny_recordings import bytes_of, make_models, options_of, typed
 
@@ -90,12 +88,8 @@ def test_a_killed_driver_takes_its_workers_along_and_is_resumed(
     more: tuple[str, ...], folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "trace"
-    typed = command(folder, out, "--ray", "local", "--workers", "2")
-    process = forked_processes().Process(target=tiny_models.run_simlab, args=(typed,))
-    process.start()
-    wait_for(out / "unfinished" / f"sequences-{random.Random(str(more)).randrange(4):04d}.parquet", process)
-    process.kill()
-    process.join()
+    process = begun(command(folder, out, "--ray", "local", "--workers", "2"))
+    kill_at(out / "unfinished" / f"sequences-{random.Random(str(more)).randrange(4):04d}.parquet", process)
     left = still(out)
     assert "manifest.json" not in {path.name for path in out.iterdir()}
     time.sleep(1.0)
@@ -103,12 +97,6 @@ def test_a_killed_driver_takes_its_workers_along_and_is_resumed(
     assert main(command(folder, out, *more)) == 0
     assert bytes_of(out) == bytes_of(folder / "one")
     assert json.loads((out / "recording.json").read_text())["shards_from_an_earlier_run"] >= 1
-
-
-def wait_for(path: Path, process: BaseProcess) -> None:
-    while not path.exists():
-        assert process.is_alive(), f"the recording ended before {path} was there"
-        time.sleep(0.001)
 
 
 def still(out: Path) -> list[str]:

@@ -11,6 +11,7 @@ import dumped_files
 import pytest
 import tiny_models
 import torch
+from damaged_checkpoints import speculators_fields
 from hub_server import Hub, Said, run_commands, serving
 from safetensors.torch import load_file, save_file
 
@@ -38,20 +39,8 @@ def edit(folder: Path, **fields: object) -> None:
 def as_speculators(drafter: Path, folder: Path) -> Path:
     """The same drafter as a checkpoint in the other format."""
     shutil.copytree(drafter, folder)
-    config = tiny_models.drafter_config()
-    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
-    sizes = {name: getattr(config, name) for name in (*names, "num_hidden_layers", "vocab_size", "rms_norm_eps")}
-    layers = {"model_type": "qwen3", "max_position_embeddings": 1024, "rope_theta": config.rope_theta, **sizes}
-    fields = {
-        "speculators_model_type": "dflash",
-        "architectures": ["DFlashSpeculator"],
-        "auto_map": {"": "dflash.DFlashSpeculator"},
-        "transformer_layer_config": layers,
-        "draft_vocab_size": config.vocab_size,
-        "block_size": config.block_size,
-        "mask_token_id": config.mask_token_id,
-        "aux_hidden_state_layer_ids": [tap + 1 for tap in config.target_layer_ids],
-    }
+    fields = speculators_fields(json.loads((drafter / "config.json").read_text()))
+    fields |= {"architectures": ["DFlashSpeculator"], "auto_map": {"": "dflash.DFlashSpeculator"}}
     (folder / "config.json").write_text(json.dumps(fields))
     return folder
 
@@ -177,7 +166,7 @@ def test_a_recording_names_repository_and_commit(folder: Path, hub: Hub, online:
     assert named["target"]["digest"] == files_digest([folder / "target" / "model.safetensors"])
 
 
-def test_a_tag_is_fetched_where_it_is_priced_policies(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
+def test_a_tag_is_fetched_where_it_is_named(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
     assert online["pinned"].code == 0, online["pinned"].err
     named = manifest(folder, "older-trace")["target"]
     assert (named["name"], named["revision"]) == ("org/target", hub.commits["org/target"]["v1"])
@@ -224,7 +213,7 @@ def test_an_adapter_and_what_lies_beside_a_drafter_are_seen_on_the_hub(online: d
     assert "will run   no: adapter/ in " in online["inspect changed"].out
 
 
-def test_only_data_is_priced_policies(hub: Hub, folder: Path, online: dict[str, Said]) -> None:
+def test_only_data_is_fetched(hub: Hub, folder: Path, online: dict[str, Said]) -> None:
     assert online["record"].code == 0, online["record"].err
     assert hub.files_asked("org/drafter") == {"config.json", "model.safetensors"}
     of_target = {"config.json", "generation_config.json", "model.safetensors", "chat_template.jinja"}

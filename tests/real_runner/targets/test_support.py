@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from commands import refusal_of
-from tiny_models import make_drafter, make_target, tiny_tokenizer, write_prompts
+from tiny_models import TARGET_SIZES, make_drafter, make_target, tiny_tokenizer, write_prompts
 from transformers import AutoModelForCausalLM
 
 from simlab.cli.main import main
@@ -20,19 +20,7 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.placement import check_supported, longest_context, window_of
 from simlab.sampling.choice import Sampling
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "pad_token_id": None,
-    "max_position_embeddings": 256,
-}
+SIZES: dict[str, Any] = {**TARGET_SIZES, "max_position_embeddings": 256}
 _COUNTED = [key for key in SIZES if not key.endswith("_token_id")]
 EXPERTS: dict[str, object] = {
     "num_experts": 2,

@@ -146,8 +146,6 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
     ("changed", "said"),
     [
         ({"inner_size": 0}, "inner_size must be at least 1"),
-        ({"dropout": 1.0}, "dropout must be from 0"),
-        ({"held_out": 0.0}, "held-out share must be between"),
         ({"patience": -1}, "patience must not be negative"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
     ],

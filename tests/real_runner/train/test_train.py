@@ -15,18 +15,25 @@ from commands import failure_of, refusal_of
 from depth import some
 from places import TESTS
 from safetensors.torch import load_file
-from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
-from training_runs import NUM_KILLS, InterruptedWrites, arguments, content, dev, finished, texts
+from tiny_models import (
+    MASK_TOKEN_ID,
+    SPECIAL,
+    STOP_TOKEN_IDS,
+    VOCAB_SIZE,
+    drafter_config,
+    make_drafter,
+    tiny_tokenizer,
+)
+from training_runs import NUM_KILLS, arguments, content, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train import features, train
+from simlab.real_runner.train import train
 from simlab.real_runner.train.model_card import TrainingData, model_card
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.plan import TextOptions, TrainingPlan
@@ -206,24 +213,6 @@ def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_
     assert [name for name in unbroken if unbroken[name] != killed[name]] == []
 
 
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 3)
-    typed = arguments(folder / "target", tmp_path, *texts(folder), steps=6)
-    writes = InterruptedWrites(monkeypatch)
-    assert main([*typed, "--out", str(tmp_path / "unbroken" / "run")]) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert writes_of_a_run > 12
-    for stop_at in range(1, writes_of_a_run + 1):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main([*typed, "--out", str(out)]) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main([*typed, "--out", str(out), "--resume"]) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
-
-
 def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(trained: Path, folder: Path) -> None:
     before = content(trained)
     typed = arguments(folder / "target", trained, *texts(folder), *dev(folder))
@@ -255,21 +244,7 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
 # The model card says what it is told, no more, and the same each time
 
 
-CONFIG = DFlashConfig(
-    block_size=4,
-    mask_token_id=4,
-    target_layer_ids=(0, 1, 2),
-    num_target_layers=4,
-    num_hidden_layers=2,
-    hidden_size=32,
-    intermediate_size=40,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-6,
-    rope_theta=10000.0,
-    vocab_size=101,
-)
+CONFIG = drafter_config()
 TINY = TrainOptions(out=Path("tiny"), texts=TextOptions(text=Path("text.parquet")), plan=TrainingPlan(steps=500))
 DATA = TrainingData("text.parquet", 1000, 50_000, own_answers=False)
 CURVE = (

@@ -21,23 +21,19 @@ def target_of(family: str, dtype: torch.dtype) -> Target:
     return random_trees.random_models(family, 1, VOCAB_SIZE, dtype).target
 
 
-def masks_of(extra: tuple[int, ...] = ()) -> MaskRows:
-    """Behind the text; ``extra`` rows of it are taken for masks too."""
-    rows = torch.cat(
-        [torch.arange(NUM_TEXT, NUM_TEXT + NUM_GROUPS * NUM_MASKS), torch.tensor(extra, dtype=torch.int64)]
-    )
+def masks_of() -> MaskRows:
+    """Behind the text."""
+    rows = torch.arange(NUM_TEXT, NUM_TEXT + NUM_GROUPS * NUM_MASKS)
     return MaskRows(rows, torch.arange(len(rows)) % NUM_MASKS)
 
 
-def visible(seen_by_text: tuple[tuple[int, int], ...] = ()) -> torch.Tensor:
+def visible() -> torch.Tensor:
     """A text that sees itself alone, and groups of masks at some of its places."""
     num = NUM_TEXT + NUM_GROUPS * NUM_MASKS
     seen = torch.ones(num, num, dtype=torch.bool).tril()
     for group in range(NUM_GROUPS):
         first = NUM_TEXT + group * NUM_MASKS
         seen[first : first + NUM_MASKS, 3 * group + 1 : first] = False
-    for row, column in seen_by_text:
-        seen[row, column] = True
     return seen[None, None]
 
 

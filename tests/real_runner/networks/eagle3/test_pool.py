@@ -1,24 +1,29 @@
-"""Pools of an EAGLE-3 head: against the head called path by path, and dense ones against those of a round."""
+"""Pools and chains of an EAGLE-3 head: against the head called path by path, dense ones against those of a round."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from marginals import paths_of_tree, token_paths
+from pool_oracle import Path, first, plain_pool
 from random_eagle3 import random_eagle3_for
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE
 from random_trees import random_models
 
 from simlab.channels import POOL, Pool
-from simlab.draft import Draft
+from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
+from simlab.real_runner.drafters.config import KeptCandidates
+from simlab.real_runner.drafters.ranked import CandidatesRead
+from simlab.real_runner.models import Models
 from simlab.real_runner.networks.eagle3 import head as eagle3_head
 from simlab.real_runner.networks.eagle3 import pool as eagle3_pool
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
-from simlab.real_runner.networks.eagle3.pool import Eagle3Producer
+from simlab.real_runner.networks.eagle3.pool import Eagle3Chain, Eagle3Producer, Eagle3Text, LiveChain
 from simlab.real_runner.record.texts import forward_text
 from simlab.tree import DraftTree
 
@@ -26,8 +31,7 @@ REACHES = [Eagle3Reach(3, 4, 3), Eagle3Reach(1, 1, 1), Eagle3Reach(1, 5, 4), Eag
 ROOTS = (PROMPT_LENGTH, 17, len(TEXT) - 2)
 NUM_ROOTS = len(TEXT) - 1 - PROMPT_LENGTH
 LAST_STEP = 1 / STEPS_PER_NAT
-
-Path = tuple[int, ...]
+BLOCK, WIDTH = 5, 6
 
 
 def producer_of(reach: Eagle3Reach, draft_vocab_size: int | None = None, double: bool = False) -> Eagle3Producer:
@@ -74,37 +78,11 @@ class PathByPath:
         return dict(zip(ids, law.tolist(), strict=True))
 
 
-def first(law: dict[int, float], top_k: int) -> list[int]:
-    return sorted(law, key=lambda token: (-law[token], token))[:top_k]
-
-
-def plain_pool(producer: Eagle3Producer, root: int) -> dict[Path, tuple[float, bool]]:
-    """Path to score and whether it was expanded, in the order of the pool."""
-    reach, laws = producer.reach, PathByPath(producer, root)
-    pool: dict[Path, tuple[float, bool]] = {}
-    scores: dict[Path, float] = {(): 0.0}
-    beam: list[Path] = [()]
-    for number in range(reach.steps + 1):
-        places: dict[Path, int] = {}
-        for path in beam:
-            law = laws.law(path)
-            for token in first(law, reach.top_k):
-                child = (*path, token)
-                pool[child], scores[child], places[child] = (law[token], False), scores[path] + law[token], len(places)
-        if number < reach.steps:
-            beam = sorted(places, key=lambda path: (-scores[path], places[path]))[: reach.beam]
-            beam.sort(key=places.__getitem__)
-            pool |= {path: (pool[path][0], True) for path in beam}
-    return pool
-
-
 def paths_of(tree: Pool | DraftTree) -> list[Path]:
     """The path of each node, the root's left out."""
-    paths: list[Path] = [()]
-    tokens, parents = (array.tolist() for array in (tree.tokens, tree.parents))
-    for token, parent in list(zip(tokens, parents, strict=True))[isinstance(tree, DraftTree) :]:
-        paths.append((*paths[parent], token))
-    return paths[1:]
+    if isinstance(tree, DraftTree):
+        return paths_of_tree(tree)
+    return token_paths(tree.tokens.tolist(), tree.parents.tolist())
 
 
 @pytest.mark.parametrize("draft_vocab_size", [None, 9])
@@ -112,7 +90,8 @@ def paths_of(tree: Pool | DraftTree) -> list[Path]:
 def test_a_pool_is_the_head_called_path_by_path(reach: Eagle3Reach, draft_vocab_size: int | None) -> None:
     producer = producer_of(reach, draft_vocab_size, double=True)
     for root in ROOTS:
-        pool, expected = at_root(producer, root), plain_pool(producer, root)
+        law = PathByPath(producer, root).law
+        pool, expected = at_root(producer, root), plain_pool(law, reach.beam, reach.top_k, reach.steps)
         assert paths_of(pool) == list(expected)
         scores, expanded = zip(*expected.values(), strict=True)
         assert np.abs(pool.log_probs - np.array(scores)).max() <= LAST_STEP
@@ -177,29 +156,6 @@ def test_a_pool_as_wide_as_the_tree_is_best_first_on_the_head(draft_vocab_size: 
         assert set(paths_of(policy.select(draft))) == expected
 
 
-def test_a_text_that_is_read_in_parts_and_gone_back_in_has_the_pools_of_one_read_whole() -> None:
-    producer = producer_of(REACHES[0], double=True)
-    features, text, tokens = features_of(producer), producer.begin(), TEXT.numpy().astype(np.int32)
-    read = 0
-    for root in (PROMPT_LENGTH, PROMPT_LENGTH + 1, 13, 20):
-        text.read(features[None, read:root])
-        read = root
-        pool, alone = text.at_root(tokens[: root + 1]), at_root(producer, root)
-        assert isinstance(pool, Pool)
-        assert paths_of(pool) == paths_of(alone)
-        assert np.abs(pool.log_probs - alone.log_probs).max() <= LAST_STEP
-    # The last states that were read are those of positions 17 to 19.
-    text.rewind(20)
-    again = text.at_root(tokens[:21])
-    assert isinstance(again, Pool)
-    assert paths_of(again) == paths_of(at_root(producer, 20))
-    text.read(features[None, 20:27])
-    text.rewind(25)
-    later = text.at_root(tokens[:26])
-    assert isinstance(later, Pool)
-    assert paths_of(later) == paths_of(at_root(producer, 25))
-
-
 def test_other_pools_than_are_made_are_refused() -> None:
     producer = producer_of(Eagle3Reach(3, 4, 2))
     longer = ChannelNeed("eagle3", POOL, least=(("steps", 3),), equal=(("beam", 3), ("top_k", 4)))
@@ -208,3 +164,88 @@ def test_other_pools_than_are_made_are_refused() -> None:
     wider = ChannelNeed("eagle3", POOL, equal=(("beam", 4), ("top_k", 4)))
     with pytest.raises(MissingChannelError, match="with beam 4, and its network makes it with 3"):
         producer.within(wider)
+
+
+# The head as a drafter: its chain is the pool of a beam of one with as many children.
+
+
+@pytest.mark.parametrize("draft_vocab_size", [None, 9])
+def test_a_chain_is_a_tree_of_one_path(draft_vocab_size: int | None) -> None:
+    producer = producer_of(Eagle3Reach(1, WIDTH, BLOCK - 2), draft_vocab_size, double=True)
+    for root in ROOTS:
+        pool, found = at_root(producer, root), live(producer, root)
+        assert pool.tokens.tolist() == found.ids.tolist()
+        assert found.offsets.tolist() == list(range(0, WIDTH * BLOCK, WIDTH))
+        assert np.abs(pool.log_probs - found.log_probs).max() <= LAST_STEP
+
+
+def chain_of(producer: Eagle3Producer) -> Eagle3Chain:
+    producer.head.config = producer.head.config.with_block(BLOCK)
+    return Eagle3Chain(producer.head, producer.target)
+
+
+def live(producer: Eagle3Producer, root: int) -> Marginals:
+    text = chain_of(producer).live(CandidatesRead(WIDTH), 0)
+    text.read(features_of(producer)[None, :root])
+    return text.draft(TEXT[: root + 1].numpy().astype(np.int32)).marginals
+
+
+@pytest.mark.parametrize("roots_per_pass", [1, 3, 64])
+def test_dense_rows_are_those_of_a_round(roots_per_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eagle3_pool, "_ROOTS_PER_PASS", roots_per_pass)
+    producer = producer_of(REACHES[0], 9, double=True)
+    kept = KeptCandidates(min_width=WIDTH, exact_budget=WIDTH)
+    rows = chain_of(producer).columns(features_of(producer), TEXT, PROMPT_LENGTH, kept)
+    assert rows.context_length.tolist() == list(range(PROMPT_LENGTH, len(TEXT) - 1))
+    assert (rows.counts == WIDTH).all()
+    ids, log_probs = (array.reshape(len(rows.counts), -1) for array in (rows.ids, rows.log_probs))
+    for t, root in enumerate(range(PROMPT_LENGTH, len(TEXT) - 1)):
+        found = live(producer, root)
+        assert ids[t].tolist() == found.ids.tolist()
+        assert np.abs(log_probs[t] - found.log_probs).max() <= LAST_STEP
+
+
+def said(text: Eagle3Text | LiveChain, root: int) -> tuple[list[list[int]], np.ndarray]:
+    """What a text has below a root: integers, and log-probabilities."""
+    committed = TEXT[: root + 1].numpy().astype(np.int32)
+    if isinstance(text, LiveChain):
+        found = text.draft(committed).marginals
+        return [found.ids.tolist(), found.offsets.tolist()], found.log_probs
+    pool = text.at_root(committed)
+    assert isinstance(pool, Pool)
+    return [pool.tokens.tolist(), pool.parents.tolist(), pool.expanded.tolist()], pool.log_probs
+
+
+@pytest.mark.parametrize("drafts", [False, True], ids=["pools", "chains"])
+def test_a_text_that_is_read_in_parts_and_gone_back_in_is_one_read_whole(drafts: bool) -> None:
+    producer = producer_of(REACHES[0], double=True)
+    features = features_of(producer)
+
+    def begun(upto: int) -> Eagle3Text | LiveChain:
+        text = chain_of(producer).live(CandidatesRead(WIDTH), 0) if drafts else producer.begin()
+        text.read(features[None, :upto])
+        return text
+
+    def check(root: int) -> None:
+        (ours, log_probs), (theirs, others) = said(text, root), said(begun(root), root)
+        assert ours == theirs
+        assert np.abs(log_probs - others).max() <= LAST_STEP
+
+    text, read = begun(PROMPT_LENGTH), PROMPT_LENGTH
+    for root in (PROMPT_LENGTH, PROMPT_LENGTH + 1, 13, 20):
+        text.read(features[None, read:root])
+        read = root
+        check(root)
+    # The last states that were read are those of positions 17 to 19.
+    text.rewind(20)
+    check(20)
+    text.read(features[None, 20:27])
+    text.rewind(25)
+    check(25)
+
+
+def test_models_with_a_head_have_no_pass_of_blocks() -> None:
+    producer = producer_of(REACHES[0])
+    models = Models(producer.target, producer.head, draft_folder=None, draft_revision="")  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="an EAGLE-3 head, which drafts token by token"):
+        _ = models.block_drafter

@@ -2,14 +2,17 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from marginals import token_paths
+from pool_oracle import Path, plain_pool
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted
 from random_trees import random_models
 
-from simlab.channels import POOL, Pool, PoolRows
+from simlab.channels import POOL, PoolRows
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.edges.models import Marginal
@@ -51,44 +54,14 @@ def pools_at(models: Models, roots: torch.Tensor, reach: PathReach) -> PoolRows:
 
 
 @torch.inference_mode()
-def law_behind(models: Models, root: int, path: tuple[int, ...]) -> list[float]:
+def law_behind(models: Models, root: int, path: Path) -> dict[int, float]:
     """What one block with its slots filled says behind a path, alone."""
     config, drafter = models.block_drafter.config, models.block_drafter
     ids = [int(TEXT[root]), *path] + [config.mask_token_id] * (config.block_size - 1 - len(path))
     embedded = torch.nn.functional.embedding(torch.tensor([[ids]]), models.target.embedding.weight)
     states = drafter(embedded * config.input_embedding_scale, torch.tensor([[root]]), context_of(models))
     law = logits_of(drafter, models.target, states[0, 0, config.first_slot + len(path)]).log_softmax(-1)
-    return [float(value) for value in to_grid(law.double().numpy())]
-
-
-def plain_pool(models: Models, root: int, reach: PathReach) -> dict[tuple[int, ...], tuple[float, bool]]:
-    """Path to score and whether it was looked behind, path by path."""
-    pool: dict[tuple[int, ...], tuple[float, bool]] = {}
-    beam: list[tuple[int, ...]] = [()]
-    scores: dict[tuple[int, ...], float] = {(): 0.0}
-    for level in range(models.block_drafter.config.depth):
-        # Of equal scores the node that stands first: by its parent's place, then by its own in the row.
-        places: dict[tuple[int, ...], int] = {}
-        for path in beam:
-            law = law_behind(models, root, path)
-            for token in sorted(range(VOCAB_SIZE), key=lambda token: (-law[token], token))[: reach.top_k]:
-                child = (*path, token)
-                pool[child] = (law[token], False)
-                scores[child] = scores[path] + law[token]
-                places[child] = len(places)
-        if level < models.block_drafter.config.depth - 1:
-            beam = sorted(places, key=lambda path: (-scores[path], places[path]))[: reach.beam]
-            beam.sort(key=places.__getitem__)
-            for path in beam:
-                pool[path] = (pool[path][0], True)
-    return pool
-
-
-def paths_of(pool: Pool) -> dict[tuple[int, ...], tuple[float, bool]]:
-    paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(pool.tokens.tolist(), pool.parents.tolist(), strict=True):
-        paths.append((*paths[parent], token))
-    return dict(zip(paths[1:], zip(pool.log_probs.tolist(), pool.expanded.tolist(), strict=True), strict=True))
+    return dict(enumerate(to_grid(law.double().numpy()).tolist()))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -97,11 +70,12 @@ def test_a_pool_is_one_block_a_path(reach: PathReach, causal: bool) -> None:
     models = models_of(causal)
     for root in (PROMPT_LENGTH, 17, len(TEXT) - 2):
         (pool,) = pools_at(models, torch.tensor([root]), reach).rows()
-        expected, found = plain_pool(models, root, reach), paths_of(pool)
-        assert list(found) == list(expected)
-        for path, (score, expanded) in expected.items():
-            assert abs(found[path][0] - score) <= 1 / STEPS_PER_NAT
-            assert found[path][1] == expanded
+        law = partial(law_behind, models, root)
+        expected = plain_pool(law, reach.beam, reach.top_k, models.block_drafter.config.depth - 1)
+        assert token_paths(pool.tokens.tolist(), pool.parents.tolist()) == list(expected)
+        scores, expanded = zip(*expected.values(), strict=True)
+        assert np.abs(pool.log_probs - np.array(scores)).max() <= 1 / STEPS_PER_NAT
+        assert pool.expanded.tolist() == list(expanded)
 
 
 @pytest.mark.parametrize("causal", [False, True])

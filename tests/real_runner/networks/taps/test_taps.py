@@ -10,6 +10,7 @@ import torch
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marginals import token_paths
 from random_heads import VOCAB_SIZE, base_at, drafted, random_scorer
 from random_trees import random_models
 
@@ -71,13 +72,11 @@ def test_the_pool_is_the_plain_beam(seed: int, depth: int, width: int, extension
     for root in range(len(base)):
         expected = plain_beam(base.log_probs[root, :, : reach.extensions], beam)
         assert list(nodes.sizes) == [len(paths) for paths in expected] == reach.sizes(depth)
-        paths: list[tuple[int, ...]] = [()]
-        for parent, rank in zip(nodes.parents[root].tolist(), nodes.ranks[root].tolist(), strict=True):
-            paths.append((*paths[parent], rank))
-        assert paths[1:] == [path for some in expected for path in some]
-        ids = [int(base.ids[root, len(path) - 1, path[-1]]) for path in paths[1:]]
+        paths = token_paths(nodes.ranks[root].tolist(), nodes.parents[root].tolist())
+        assert paths == [path for some in expected for path in some]
+        ids = [int(base.ids[root, len(path) - 1, path[-1]]) for path in paths]
         assert nodes.tokens[root].tolist() == ids
-        assert nodes.depths.tolist() == [len(path) for path in paths[1:]]
+        assert nodes.depths.tolist() == [len(path) for path in paths]
 
 
 @settings(max_examples=examples(40))
@@ -96,13 +95,6 @@ def test_a_pool_holds_the_same_paths_in_the_order_of_the_format(seed: int, depth
         assert pool.expanded.tolist() == [number + 1 in pool.parents for number in range(len(pool.tokens))]
         keys = list(zip(pool.parents.tolist(), (-pool.log_probs).tolist(), pool.tokens.tolist(), strict=True))
         assert keys == sorted(keys)
-
-
-def token_paths(tokens: list[int], parents: list[int]) -> list[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(tokens, parents, strict=True):
-        paths.append((*paths[parent], token))
-    return paths[1:]
 
 
 def scored_paths(pool: Pool) -> dict[tuple[int, ...], float]:

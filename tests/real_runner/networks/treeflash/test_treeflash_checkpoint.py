@@ -20,11 +20,11 @@ from simlab.real_runner.networks.treeflash.head import TreeFlashHead, load_head,
 INNER = drafter_config().intermediate_size
 
 
-def head_tensors(hidden: int = HIDDEN_SIZE, inner: int = INNER) -> dict[str, Tensor]:
+def head_tensors() -> dict[str, Tensor]:
     """Random tensors under the names of the released class."""
     generator = torch.Generator().manual_seed(5)
-    shapes = {"ug.weight": (2 * inner, 2 * hidden), "ug.bias": (2 * inner,)}
-    shapes |= {"d.weight": (hidden, inner), "norm.weight": (hidden,)}
+    shapes = {"ug.weight": (2 * INNER, 2 * HIDDEN_SIZE), "ug.bias": (2 * INNER,)}
+    shapes |= {"d.weight": (HIDDEN_SIZE, INNER), "norm.weight": (HIDDEN_SIZE,)}
     return {f"ar_approximation.{name}": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
@@ -41,9 +41,9 @@ def released(folder: Path, *, head: bool = True, **changes: Any) -> Path:  # noq
     return folder
 
 
-def loaded(place: Path, drafter: Path, digest: str | None = None) -> TreeFlashHead:
+def loaded(place: Path, drafter: Path) -> TreeFlashHead:
     own = load_drafter(drafter, torch.float32)
-    return load_head(place, own, checkpoint_digest(drafter) if digest is None else digest, torch.float32)
+    return load_head(place, own, checkpoint_digest(drafter), torch.float32)
 
 
 @pytest.fixture(scope="module")

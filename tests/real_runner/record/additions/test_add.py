@@ -1,7 +1,6 @@
 """A head's channel and a further drafter, added to a finished trace along its own texts."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from commands import output_of, refusal_of
 from random_heads import make_head
 from safetensors.torch import load_file, save_file
+from tiny_recordings import files_of, given_options, record_given
 
 from simlab.channels import BranchRows, TransitionRows
 from simlab.cli.main import main
@@ -25,7 +25,6 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
-from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs, rounds
@@ -52,36 +51,13 @@ def make_released(folder: Path, drafter: Path, head: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models, and a trace of six prompts in three shards; one text is a single token."""
     folder = tmp_path_factory.mktemp("additions")
-    target, drafter = tiny_models.make_pair(folder)
+    _, drafter = record_given(folder, 6)
     tiny_models.make_drafter(folder / "other", block_size=3, seed=8)
     make_head(folder / "head", drafter, 3, INNER_SIZE)
     # A head as it is before training, when it corrects nothing.
     head = TreeFlashHead(tiny_models.HIDDEN_SIZE, INNER_SIZE)
     save_head(head, folder / "start", checkpoint_digest(drafter), torch.float32)
-    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(6)]
-    path = folder / "given.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in given))
-    record(options_of(folder, path, target, drafter, folder / "trace"))
     return folder
-
-
-def options_of(folder: Path, texts: Path, target: Path, drafter: Path, out: Path) -> RecordOptions:
-    return RecordOptions(
-        target=str(target),
-        draft=str(drafter),
-        completions=texts,
-        out=out,
-        batch_size=2,
-        min_width=WIDTH,
-        exact_budget=20,
-    )
-
-
-@pytest.fixture
-def trace(made: Path, tmp_path: Path) -> Path:
-    """A copy of the trace."""
-    shutil.copytree(made / "trace", tmp_path / "trace")
-    return tmp_path / "trace"
 
 
 def channel(
@@ -100,10 +76,6 @@ def rows_of(trace: Trace, name: str, draft: str = "dflash") -> list[tuple[Record
         assert isinstance(rows, TransitionRows)
         found.append((sequence, rows))
     return found
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def assert_same(one: object, other: object, names: Sequence[str]) -> None:
@@ -139,7 +111,7 @@ def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
 
 
 def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) -> None:
-    again = options_of(made, made / "given.jsonl", made / "target", made / "other", trace.parent / "again")
+    again = replace(given_options(made, trace.parent / "again"), draft=str(made / "other"))
     alone = open_trace(record(again))
     added = add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20))
     check_trace(trace)
@@ -171,11 +143,11 @@ def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trac
 
 def refused(options: ChannelOptions | DraftOptions, error: type[SimlabError], said: str) -> None:
     """Refused in one sentence, and the trace is as it was."""
-    before = bytes_of(Path(options.trace))
+    before = files_of(Path(options.trace))
     with pytest.raises(error, match=said) as caught:
         add(options)
     assert "\n" not in str(caught.value)
-    assert bytes_of(Path(options.trace)) == before
+    assert files_of(Path(options.trace)) == before
 
 
 def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> None:
@@ -207,7 +179,7 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
 
 def test_the_command_adds_and_estimates(made: Path, trace: Path) -> None:
     typed = ("--trace", str(trace), "--add-channel", f"flash={made / 'head'},previous=4,top_k=5")
-    before = bytes_of(trace)
+    before = files_of(trace)
     estimated = output_of("record", *typed, "--dry-run")
     assert "45 scored tokens at each" in estimated
     assert "roots           45" in estimated
@@ -217,7 +189,7 @@ def test_the_command_adds_and_estimates(made: Path, trace: Path) -> None:
     other = ("--trace", str(trace), "--add-draft", f"other={made / 'other'}", "--min-width", str(WIDTH))
     assert f"2 depths of {WIDTH} candidates or more" in output_of("record", *other, "--dry-run")
     assert "expected time" in output_of("record", *other, "--dry-run", "sample")
-    assert bytes_of(trace) == before
+    assert files_of(trace) == before
     assert "Added: the channel flash" in output_of("record", *typed)
     assert "choose another name" in refusal_of("record", *typed)
     assert "Added" in output_of("record", *typed, "--resume")

@@ -1,7 +1,6 @@
 """Rows along texts that the target reads several of in a pass are those of each text alone."""
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import tiny_models
 from depth import some
 from random_eagle3 import make_eagle3
 from random_heads import make_head
+from tiny_recordings import record_given
 
 from simlab.real_runner.record import texts
 from simlab.real_runner.record.additions.add import Addition, ChannelOptions, DraftOptions, load_channel, load_draft
-from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.format.frames import DraftColumns
 
@@ -24,24 +22,10 @@ from simlab.traces.format.frames import DraftColumns
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models, and a trace of one shard whose seven texts are of 1 to 19 tokens."""
     folder = tmp_path_factory.mktemp("along")
-    target, drafter = tiny_models.make_pair(folder)
+    _, drafter = record_given(folder, 7, batch_size=7)
     tiny_models.make_drafter(folder / "second", block_size=5, seed=8)
     make_eagle3(folder / "eagle")
     make_head(folder / "head", drafter, 3, tiny_models.drafter_config().intermediate_size)
-    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(7)]
-    path = folder / "given.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in given))
-    record(
-        RecordOptions(
-            target=str(target),
-            draft=str(drafter),
-            completions=path,
-            out=folder / "trace",
-            batch_size=7,
-            min_width=12,
-            exact_budget=20,
-        )
-    )
     return folder
 
 

@@ -14,11 +14,10 @@ from commands import output_of, refusal_of
 from killed_writers import Killed, kill_after
 from random_eagle3 import make_eagle3
 from safetensors.torch import load_file, save_file
+from tiny_recordings import files_of, record_given
 
 from simlab.cli.main import main
 from simlab.real_runner.record.additions.add import ChannelOptions, add
-from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import packaged_trace
 
@@ -29,35 +28,10 @@ Tensors = dict[str, torch.Tensor]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target, drafters and a head, and a trace of four texts in two shards; one text is a single token."""
     folder = tmp_path_factory.mktemp("networks")
-    target, drafter = tiny_models.make_pair(folder)
+    record_given(folder, 4)
     tiny_models.make_drafter(folder / "second", block_size=5, seed=8)
     make_eagle3(folder / "head")
-    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(4)]
-    texts = folder / "given.jsonl"
-    texts.write_text("".join(json.dumps(row) + "\n" for row in given))
-    record(
-        RecordOptions(
-            target=str(target),
-            draft=str(drafter),
-            completions=texts,
-            out=folder / "trace",
-            batch_size=2,
-            min_width=12,
-            exact_budget=20,
-        )
-    )
     return folder
-
-
-@pytest.fixture
-def trace(made: Path, tmp_path: Path) -> Path:
-    """A copy of the trace."""
-    shutil.copytree(made / "trace", tmp_path / "trace")
-    return tmp_path / "trace"
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +47,12 @@ def test_killed_and_resumed_it_has_the_same_bytes(
     made: Path, trace: Path, network: str, settings: dict[str, int]
 ) -> None:
     options = ChannelOptions(str(trace), "added", str(made / network), settings=settings, resume=True)
-    before = bytes_of(trace)
+    before = files_of(trace)
     with pytest.MonkeyPatch.context() as patch:
         count = kill_after(patch, 10**9)
         add(options)
         num_events = count()
-    expected = bytes_of(trace)
+    expected = files_of(trace)
     assert num_events > 8
     for point in range(1, num_events + 1):
         folder = trace.parent / f"killed-{point}"
@@ -88,11 +62,11 @@ def test_killed_and_resumed_it_has_the_same_bytes(
             kill_after(patch, point)
             with pytest.raises(Killed):
                 add(there)
-        now = bytes_of(folder)
+        now = files_of(folder)
         assert all(now[name] == data for name, data in before.items() if name != "manifest.json")
         check_trace(folder)
         add(there)
-        assert bytes_of(folder) == expected, f"killed at event {point}"
+        assert files_of(folder) == expected, f"killed at event {point}"
 
 
 def spoilt(head: Path, folder: Path, change: Callable[[Tensors], Tensors]) -> Path:
@@ -138,9 +112,9 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
 @pytest.mark.parametrize("more", [[], ["--dry-run", "sample"]], ids=["recorded", "foreseen"])
 def test_a_head_that_does_not_fit_is_refused_in_a_sentence(made: Path, trace: Path, name: str, more: list[str]) -> None:
     make, words = BAD[name]
-    before, head = bytes_of(trace), make(made, trace.parent / "bad")
+    before, head = files_of(trace), make(made, trace.parent / "bad")
     assert words in refusal_of("record", "--trace", trace, "--add-channel", f"eagle3={head},steps=2", *more)
-    left = bytes_of(trace)
+    left = files_of(trace)
     assert {key: left[key] for key in before} == before
     assert all(not data for key, data in left.items() if key not in before), "more than a lock was left"
 

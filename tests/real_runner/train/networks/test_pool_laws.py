@@ -1,4 +1,4 @@
-"""``simlab train taps --labels law``: the target's own words at all nodes, its loss by hand, resumed, refused."""
+"""``simlab train taps``: its loss along texts, and with ``--labels law``: labels, loss by hand, refusals."""
 
 import math
 import shutil
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from commands import failure_of
-from training_runs import InterruptedWrites, content, scorer_arguments
+from training_runs import LAW, scorer_arguments
 
 from simlab.cli.main import main
 from simlab.grid import to_grid
@@ -17,14 +17,11 @@ from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.train import features
-from simlab.real_runner.train.networks import pool_laws
 from simlab.real_runner.train.networks.pool_laws import drawn_roots, law_loss, read_laws
 from simlab.real_runner.train.networks.taps import _along
 from simlab.real_runner.train.text import FeatureStore
 
 REACH = PoolReach(5, 6)
-LAW = ("--labels", "law", "--law-roots", "40")
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +91,39 @@ def outcomes(nodes: BeamNodes, generator: np.random.Generator, depth: int) -> tu
     return torch.from_numpy(conditional), torch.from_numpy(rest)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_along_true_paths_is_counted_by_hand(seed: int) -> None:
+    """Made-up laws below made-up pools, and texts that leave them at some depth or end."""
+    nodes, conditional, rest, generator, depth = made_up(seed)
+    truth = generator.integers(0, 5, (2, depth))
+    truth[0, int(generator.integers(0, depth + 1)) :] = -1
+    entropies, right, asked, missed, known = _along(nodes, conditional, rest, torch.from_numpy(truth))
+    for root in range(2):
+        parents, tokens = nodes.parents[root].tolist(), nodes.tokens[root].tolist()
+        depths = nodes.depths.tolist()
+        reached = [0.0]
+        for node, parent in enumerate(parents):
+            reached.append(reached[parent] + float(conditional[root, node]))
+        at: int | None = 0
+        for number, token in enumerate(truth[root].tolist()):
+            if token < 0:
+                assert not known[root, number:].any()
+                assert not asked[root, number:].any()
+                break
+            assert asked[root, number] == (at is not None)
+            own = [node for node, its in enumerate(depths) if its == number + 1]
+            below = [node for node in own if parents[node] == at]
+            hits = [node for node in below if tokens[node] == token]
+            if at is not None:
+                said = [float(conditional[root, node]) for node in below]
+                expected = float(conditional[root, hits[0]]) if hits else float(rest[root, at])
+                assert float(entropies[root, number]) == pytest.approx(-expected)
+                assert bool(right[root, number]) == (expected == max([*said, float(rest[root, at])]))
+            lost = [-reached[1 + node] if node in hits else -math.log1p(-math.exp(reached[1 + node])) for node in own]
+            assert float(missed[root, number]) == pytest.approx(sum(lost))
+            at = 1 + hits[0] if hits else None
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_loss_is_counted_by_hand(seed: int) -> None:
     nodes, conditional, rest, generator, depth = made_up(seed)
@@ -151,24 +181,6 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
     expected = float((entropies * asked).sum()) - barren + on_path
     count = sum(map(sum, has_children))
     assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
-
-
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    monkeypatch.setattr(pool_laws, "TEXTS_PER_FILE", 2)
-    writes = InterruptedWrites(monkeypatch)
-    assert main(scorer_arguments(folder, tmp_path / "unbroken" / "run", *LAW, steps=6)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert len(list((tmp_path / "unbroken" / "run" / "laws").glob("laws-*"))) > 2
-    for stop_at in range(2, writes_of_a_run + 1, 5):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main(scorer_arguments(folder, out, *LAW, steps=6)) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main(scorer_arguments(folder, out, *LAW, "--resume", steps=6)) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
 def test_other_labels_and_damaged_files_are_refused(trained: Path, folder: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from commands import refusal_of
 from made_up_artefacts import FullArtefacts
 from safetensors.torch import load_file
+from tiny_recordings import record_given
 
 from simlab.channels import FeatureRows
 from simlab.cli.main import main
@@ -18,8 +19,6 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.networks.router.network import load_router
 from simlab.real_runner.record.additions.add import ChannelOptions, add
-from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.train.networks.router import RouterRoots, plain_losses, read_roots, router_of
 from simlab.recorded import RecordedSequence
@@ -35,12 +34,7 @@ TYPED = "|".join(ROUTES)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models, and a recording of ten texts, one of them a single token."""
     folder = tmp_path_factory.mktemp("router")
-    target, drafter = tiny_models.make_pair(folder)
-    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(10)]
-    path = folder / "given.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in given))
-    options = {"target": str(target), "draft": str(drafter), "completions": path, "out": folder / "trace"}
-    record(RecordOptions(**options, batch_size=4, min_width=12, exact_budget=20))  # type: ignore[arg-type]
+    record_given(folder, 10, batch_size=4)
     return folder
 
 

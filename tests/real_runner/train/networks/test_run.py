@@ -13,12 +13,15 @@ from commands import failure_of, refusal_of
 from safetensors.torch import load_file
 from tiny_models import make_drafter
 from training_runs import (
+    LAW,
     InterruptedWrites,
+    arguments,
     content,
     eagle3_arguments,
     head_arguments,
     scorer_arguments,
     self_arguments,
+    texts,
 )
 
 from simlab.cli.main import main
@@ -26,6 +29,7 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.train import features
+from simlab.real_runner.train.networks import pool_laws
 from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.trainer import HeldOut
 
@@ -119,22 +123,42 @@ def _next_or_end(losses: Iterator[float]) -> float:
     raise KeyboardInterrupt
 
 
+def blocks(folder: Path) -> list[str]:
+    return arguments(folder / "target", folder, *texts(folder), steps=6)
+
+
+def a_head(folder: Path) -> list[str]:
+    return head_arguments(folder, folder, "--learning-rate", "0.05", steps=9)
+
+
+def laws(folder: Path) -> list[str]:
+    return scorer_arguments(folder, folder, *LAW, steps=6)
+
+
+@pytest.mark.parametrize(("kind", "every"), [(blocks, 1), (a_head, 1), (laws, 5)])
 def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: Callable[[Path], list[str]],
+    every: int,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    typed = ("--learning-rate", "0.05")
+    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 3 if kind is blocks else 6)
+    monkeypatch.setattr(pool_laws, "TEXTS_PER_FILE", 2)
+    whole, out = (tmp_path / name / "run" for name in ("unbroken", "broken"))
     writes = InterruptedWrites(monkeypatch)
-    assert main(head_arguments(folder, tmp_path / "unbroken" / "run", *typed, steps=9)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
+    assert main([*kind(folder), "--out", str(whole)]) == 0
+    writes_of_a_run = writes.num
     assert writes_of_a_run > 12
-    for stop_at in range(1, writes_of_a_run + 1):
+    assert kind is not laws or len(list((whole / "laws").glob("laws-*"))) > 2
+    for stop_at in range(1 + every // 5, writes_of_a_run + 1, every):
         writes.cut(stop_at)
         shutil.rmtree(out, ignore_errors=True)
-        assert main(head_arguments(folder, out, *typed, steps=9)) == 130
+        assert main([*kind(folder), "--out", str(out)]) == 130
         assert "--resume" in capsys.readouterr().err
-        assert main(head_arguments(folder, out, *typed, "--resume", steps=9)) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
+        assert main([*kind(folder), "--out", str(out), "--resume"]) == 0
+        assert content(out) == content(whole)
 
 
 def test_prompts_are_answered_first(folder: Path, tmp_path: Path) -> None:
