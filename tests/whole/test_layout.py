@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 29_150,
-    "traces": 11_800,
-    "policies": 14_750,
+    "simlab": 29_100,
+    "traces": 11_500,
+    "policies": 14_450,
     "analysis": 12_750,
-    "real_runner": 27_900,
-    "tests": 72_700,
+    "real_runner": 27_450,
+    "tests": 72_500,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 534
+MOST_PRODUCT_MODULES = 531
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""
