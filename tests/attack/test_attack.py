@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from attack_watch import Watch
 from attack_worker import Place, Worker, made_ready
 from damage_parquet import damage_footer
 from depth import examples
-from places import REPOSITORY, TESTS
 
 CHEAP = ("trace", "other", "cost.json", "timings.csv", "timings.json")
 CHEAP_TOO = ("texts.parquet", "texts.jsonl", "policy.py")
@@ -257,17 +255,3 @@ def test_what_was_found_is_shown() -> None:
     assert "\x1b" not in causes([bad])
     values = json.loads(as_json([good, bad], [Trial("replay", 1, LOST, "rows"), Trial("replay", 2, FINE, "")], 5))
     assert (values["seed"], values["cases"], len(values["bad"]), len(values["trials"])) == (5, 2, 1, 2)
-
-
-def test_a_small_campaign_runs(tmp_path: Path) -> None:
-    words = ["--cases", "8", "--kind", "timings-csv", "--kind", "timings-json", "--json", "--whole", "0.2"]
-    done = subprocess.run(
-        [sys.executable, TESTS / "attack/attack.py", *words, "--folder", tmp_path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(TESTS / "helpers")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    values = json.loads(done.stdout)
-    assert done.returncode == (1 if values["bad"] or values["disagreeing"] else 0), done.stderr
-    assert sum(sum(value.values()) for value in values["counts"].values()) == values["cases"] == 8
