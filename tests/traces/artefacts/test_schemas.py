@@ -136,15 +136,16 @@ def is_beyond_a_schema(kind: str, at: Place) -> bool:
             return len(at) < 3 or at[-1] in ("vocab_size", "draft_vocab_size")
         if at[0] == "channels":  # each has an id, and fits the draft set that it extends
             return len(at) < 3 or str(at[2]).startswith("extends") or at[-1] in ("kind", "depth", "previous")
-        return at[:2] in (("contents", "draft_ids"), ("contents", "channel_ids"))
+        # Files that are listed are those that the shards call for.
+        return at[:2] in (("contents", "draft_ids"), ("contents", "channel_ids"), ("contents", "shards"))
     if kind == "cost":  # contexts, node counts and units rise, and samples are of their grid, each cell once
         return (
             at[0] in ("contexts", "node_counts")
             or "units" in at
             or (at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context"))
         )
-    # The winner is the best policy, and is run first; which figures are numbers.
-    return at[0] in ("winner", "best", "run", "optimism", "rows")
+    # The winner is the best policy, is run first, and is what the verdict names; which figures are numbers.
+    return at[0] in ("winner", "best", "run", "optimism", "rows", "verdict")
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
