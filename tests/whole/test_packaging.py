@@ -51,7 +51,9 @@ def shipped_files() -> set[str]:
             for path in (REPOSITORY / folder).rglob("*.py")
             if not (REPOSITORY / folder / path.relative_to(REPOSITORY / folder).parts[0]).is_symlink()
         )
-        data = (path for path in (REPOSITORY / folder / "data").rglob("*") if path.is_file())
+        # What a replay from this folder keeps decoded is no part of a trace.
+        here = (REPOSITORY / folder / "data").rglob("*")
+        data = (path for path in here if path.is_file() and ".decoded" not in path.parts)
         names |= {f"{package}/{path.relative_to(REPOSITORY / folder).as_posix()}" for path in (*modules, *data)}
     return names | {"simlab/py.typed"}
 
