@@ -25,31 +25,31 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "star")
 
 
-def colour(place: int) -> str:
+def colour(index: int) -> str:
     """Colour of the series at this place; colours come again after seven."""
-    return LIGHT[place % len(LIGHT)]
+    return LIGHT[index % len(LIGHT)]
 
 
-def faint(place: int) -> str:
+def faint(index: int) -> str:
     """Transparent colour of the series at this place, to fill areas with."""
-    red, green, blue = (int(colour(place)[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = (int(colour(index)[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.16)"
 
 
-def line(place: int, width: float = 2.0) -> dict[str, object]:
+def line(index: int, width: float = 2.0) -> dict[str, object]:
     """Colour and dash of a series, so that either tells it from the others."""
-    return {"color": colour(place), "dash": DASHES[place % len(DASHES)], "width": width}
+    return {"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": width}
 
 
-def marker(place: int, size: int = 7) -> dict[str, object]:
+def marker(index: int, size: int = 7) -> dict[str, object]:
     """Colour and shape of a series."""
-    return {"color": colour(place), "symbol": MARKERS[place % len(MARKERS)], "size": size}
+    return {"color": colour(index), "symbol": MARKERS[index % len(MARKERS)], "size": size}
 
 
 def figure(x_title: str, y_title: str, barmode: str | None = None) -> go.Figure:
     """An empty figure; paper and text take the colours of the page when it is shown."""
-    found = go.Figure()
-    found.update_layout(
+    chart = go.Figure()
+    chart.update_layout(
         template="none",
         xaxis={"title": {"text": x_title}, "zeroline": False},
         yaxis={"title": {"text": y_title}, "zeroline": False},
@@ -63,16 +63,16 @@ def figure(x_title: str, y_title: str, barmode: str | None = None) -> go.Figure:
         modebar={"bgcolor": "rgba(0,0,0,0)"},
         barmode=barmode,
     )
-    return found
+    return chart
 
 
-def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place: int, group: str) -> go.Scatter:
+def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], index: int, group: str) -> go.Scatter:
     """The area between two curves, as intervals around a line."""
     return go.Scatter(
         x=[*x, *reversed(x)],
         y=[*high, *reversed(low)],
         fill="toself",
-        fillcolor=faint(place),
+        fillcolor=faint(index),
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",
@@ -110,24 +110,28 @@ def fitted(figure: go.Figure) -> go.Figure:
     figure.update_xaxes(automargin=True, title={"standoff": 8})
     figure.update_yaxes(automargin=True, title={"standoff": 8})
     figure.update_layout(hoverlabel={"namelength": -1})
-    figure.for_each_annotation(lambda one: one.update(text=wrapped(one.text or ""), font={"size": 13}))
+    figure.for_each_annotation(
+        lambda annotation: annotation.update(text=wrapped(annotation.text or ""), font={"size": 13})
+    )
     for trace in figure.data:
         if trace.name:
             trace.name = wrapped(trace.name, _LEGEND_WIDTH)
         _without_box(trace)
-    for which in ("x", "y"):
-        for axis in figure.select_xaxes() if which == "x" else figure.select_yaxes():
-            place = axis.plotly_name.replace("axis", "")
-            values = [getattr(one, which) for one in figure.data if (getattr(one, f"{which}axis") or which) == place]
-            names = list(dict.fromkeys(one for each in values if each is not None for one in each))
-            if names and all(isinstance(one, str) for one in names):
-                axis.update(tickmode="array", tickvals=names, ticktext=[_tick(one, which) for one in names])
+    for letter in ("x", "y"):
+        for axis in figure.select_xaxes() if letter == "x" else figure.select_yaxes():
+            anchor = axis.plotly_name.replace("axis", "")
+            values = [
+                getattr(trace, letter) for trace in figure.data if (getattr(trace, f"{letter}axis") or letter) == anchor
+            ]
+            names = list(dict.fromkeys(name for labels in values if labels is not None for name in labels))
+            if names and all(isinstance(name, str) for name in names):
+                axis.update(tickmode="array", tickvals=names, ticktext=[_tick(name, letter) for name in names])
     return figure
 
 
-def _tick(label: str, which: str) -> str:
+def _tick(label: str, letter: str) -> str:
     """A label of a row, or of a column: there each word has its own line."""
-    return wrapped(label) if which == "y" else label.replace(" ", "<br>")
+    return wrapped(label) if letter == "y" else label.replace(" ", "<br>")
 
 
 def _without_box(trace: go.Scatter | go.Bar) -> None:
@@ -136,7 +140,7 @@ def _without_box(trace: go.Scatter | go.Bar) -> None:
     if isinstance(template, str) and "<extra>" not in template:
         trace.hovertemplate = f"{template}<extra></extra>"
     elif template is not None and not isinstance(template, str):
-        trace.hovertemplate = [one if "<extra>" in one else f"{one}<extra></extra>" for one in template]
+        trace.hovertemplate = [text if "<extra>" in text else f"{text}<extra></extra>" for text in template]
 
 
 def on_white(figure: go.Figure, height: int = 400) -> go.Figure:
@@ -192,10 +196,10 @@ def picture_format(path: Path) -> str:
     Raises:
         UsageError: it is none of `FORMATS`.
     """
-    found = path.suffix.removeprefix(".").lower()
-    if found not in FORMATS:
-        raise UsageError(f"a picture ends in {', '.join(f'.{one}' for one in FORMATS)}; got {path}")
-    return found
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in FORMATS:
+        raise UsageError(f"a picture ends in {', '.join(f'.{known}' for known in FORMATS)}; got {path}")
+    return ending
 
 
 def picture_bytes(figure: go.Figure, written_as: str, name: str) -> bytes:

@@ -63,7 +63,7 @@ class Composition:
             return
         if self.masked < NOT_EVEN_THE_PROMPT:
             raise ValueError(f"masked {MASKED}; got {self.masked}")
-        if isinstance(self.rule, OnlinePrice | SharedRule) or self.order.needs.paid_as_asked is not None:
+        if isinstance(self.rule, OnlinePrice | SharedRule) or self.order.needs.billed_by_use is not None:
             raise ValueError(
                 "a rule that remembers rounds, or a second pass on request, knows no masks; leave masked out"
             )
@@ -146,9 +146,9 @@ class Composition:
 
 def _with_asked(played: TextRounds, layer: OrderLayer) -> TextRounds:
     """The rounds with what each asks for, where they pay for that."""
-    if layer.num_asked is None:
+    if layer.num_requested is None:
         return played
-    return replace(played, num_asked=layer.num_asked[played.roots].astype(np.int64))
+    return replace(played, num_requested=layer.num_requested[played.roots].astype(np.int64))
 
 
 class Described:

@@ -37,10 +37,10 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
         whole = staged(policy, draft_at(played.position), state)
         served = policy if played.route is None else routes_of(policy)[played.route]
         draft = whole if played.route is None else as_declared(whole, served.needs)
-        depth = max(drafted, *(one.depth for one in _scored(draft).values()), 0)
+        depth = max(drafted, *(channel.depth for channel in _scored(draft).values()), 0)
         follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
         text_ends = played.position + len(follows) == last
-        given = _given(served, draft) | _foreseen(whole) | _memory(policy, state)
+        given = _given(served, draft) | _predicted(whole) | _memory(policy, state)
         if played.route is not None:
             given["route"] = played.route
         yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
@@ -52,7 +52,7 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
 def stages_of(policy: AnyPolicy) -> tuple[str, ...]:
     """The stages whose seconds a policy weighs; none for a policy without prices."""
     priced = _prices(policy)
-    return () if priced is None else tuple(one for one in priced[1] if one != CHANNEL or policy.needs.made)
+    return () if priced is None else tuple(stage for stage in priced[1] if stage != CHANNEL or policy.needs.made)
 
 
 def _given(policy: AnyPolicy, draft: Draft) -> Json:
@@ -68,7 +68,7 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
         "log_probs": [log_probs for _, log_probs in rows],
     }
     if scored := _scored(draft):
-        given["channels"] = {name: _channel(one, draft.root_token) for name, one in scored.items()}
+        given["channels"] = {name: _channel(channel, draft.root_token) for name, channel in scored.items()}
     if policy.needs.entropies:
         given["entropies"] = draft.entropies().tolist()
     if _reads_text(policy):
@@ -88,16 +88,16 @@ def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[
     return ids[:width].tolist(), _steps(log_probs[:width]).tolist()
 
 
-def _foreseen(draft: Draft) -> Json:
+def _predicted(draft: Draft) -> Json:
     """The entropy of the target's law that the root was chosen from, and features, where the policy reads them."""
     law = draft.channels.get(TARGET)
-    said: Json = {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
+    values: Json = {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
     features = {
         name: _steps(channel.values).tolist()
         for name, channel in draft.channels.items()
         if isinstance(channel, Features)
     }
-    return said | ({"features": features} if features else {})
+    return values | ({"features": features} if features else {})
 
 
 def _scored(draft: Draft) -> dict[str, ScoredTokens]:
@@ -197,9 +197,9 @@ def _json_of(policy: AnyPolicy, value: object) -> object:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _json_of(policy, fields)
     if isinstance(value, Mapping):
-        return {str(key): _json_of(policy, one) for key, one in value.items()}
+        return {str(key): _json_of(policy, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_json_of(policy, one) for one in value]
+        return [_json_of(policy, item) for item in value]
     raise PolicyError(
         f"{policy!r} remembers a {type(value).__name__}, which cannot be written as JSON; "
         "give it a memory of numbers, tuples, dictionaries or dataclasses"

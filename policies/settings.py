@@ -23,20 +23,20 @@ ALL_SIZES = "must be at least 1, or 0 for all sizes"
 PROBABILITY = "must be a probability"
 
 
-def at_least(least: float, default: object = dataclasses.MISSING, said: str = "") -> Any:  # noqa: ANN401 - a field
+def at_least(least: float, default: object = dataclasses.MISSING, wording: str = "") -> Any:  # noqa: ANN401 - a field
     """A field whose numbers are finite and not below one.
 
     Args:
         least: the smallest.
         default: of the setting; None may always be given where it is the default.
-        said: what stands between the name of the setting and the refused value, if it is not said like the others.
+        wording: what stands between the name of the setting and the refused value, if it is not said like the others.
     """
-    return between(least, sys.float_info.max, default, said or f"must be at least {least}")
+    return between(least, sys.float_info.max, default, wording or f"must be at least {least}")
 
 
-def between(low: float, high: float, default: object = dataclasses.MISSING, said: str = "") -> Any:  # noqa: ANN401 - a field
+def between(low: float, high: float, default: object = dataclasses.MISSING, wording: str = "") -> Any:  # noqa: ANN401 - a field
     """A field of the numbers from ``low`` to ``high``, both included; the rest as `at_least` has it."""
-    return _field(lambda value: low <= value <= high, said or f"must be from {low} to {high}", default)
+    return _field(lambda value: low <= value <= high, wording or f"must be from {low} to {high}", default)
 
 
 def below_one(default: float) -> Any:  # noqa: ANN401 - a field
@@ -44,13 +44,13 @@ def below_one(default: float) -> Any:  # noqa: ANN401 - a field
     return _field(lambda value: 0 <= value < 1, "must be from 0 to below 1", default)
 
 
-def one_of(choices: Sequence[str], default: str, said: str = "") -> Any:  # noqa: ANN401 - a field
+def one_of(choices: Sequence[str], default: str, wording: str = "") -> Any:  # noqa: ANN401 - a field
     """A field of a few words; the rest as `at_least` has it."""
-    return _field(lambda value: value in choices, said or f"is one of {', '.join(choices)}", default)
+    return _field(lambda value: value in choices, wording or f"is one of {', '.join(choices)}", default)
 
 
-def _field(allows: Callable[[Any], bool], said: str, default: object) -> object:
-    return dataclasses.field(default=default, metadata={_ALLOWED: (allows, said)})
+def _field(allows: Callable[[Any], bool], wording: str, default: object) -> object:
+    return dataclasses.field(default=default, metadata={_ALLOWED: (allows, wording)})
 
 
 def check_settings(settings: Any) -> None:  # noqa: ANN401 - any dataclass
@@ -63,6 +63,6 @@ def check_settings(settings: Any) -> None:  # noqa: ANN401 - any dataclass
         value = getattr(settings, field.name)
         if _ALLOWED not in field.metadata or (value is None and field.default is None):
             continue
-        allows, said = field.metadata[_ALLOWED]
+        allows, wording = field.metadata[_ALLOWED]
         if not allows(value):
-            raise ValueError(f"{field.name} {said}; got {value}")
+            raise ValueError(f"{field.name} {wording}; got {value}")

@@ -115,8 +115,8 @@ def check_template_kwargs(parsed: Mapping[str, object], what: str) -> None:
     Raises:
         PromptError: one of them is set here.
     """
-    if taken := sorted(_SET_HERE & parsed.keys()):
-        raise PromptError(f"{what} may not set {', '.join(taken)}; simlab sets them itself")
+    if fixed := sorted(_SET_HERE & parsed.keys()):
+        raise PromptError(f"{what} may not set {', '.join(fixed)}; simlab sets them itself")
 
 
 def target_option(otherwise: str = TARGET) -> str | None:
@@ -131,8 +131,8 @@ def draft_option(otherwise: str = DRAFTER) -> str | None:
 
 def dtype_option(otherwise: str = "float32", default: str | None = "float32") -> Any:  # noqa: ANN401 - a name, or None
     """``--dtype`` of the models' arithmetic."""
-    said = "dtype of the models" if default is not None else f"dtype of the models (default {otherwise})"
-    return option(default, said, choices=DTYPES, group="running")
+    help_text = "dtype of the models" if default is not None else f"dtype of the models (default {otherwise})"
+    return option(default, help_text, choices=DTYPES, group="running")
 
 
 def device_option(group: str = "running") -> str:
@@ -142,11 +142,11 @@ def device_option(group: str = "running") -> str:
 
 def device_map_option() -> str | None:
     """``--device-map``, which spreads a target over devices."""
-    said = (
+    help_text = (
         "auto: a target too large for one device is spread over all GPUs and, where these are full, the machine's "
         "memory"
     )
-    return option(None, said, choices=(AUTO,), group="running")
+    return option(None, help_text, choices=(AUTO,), group="running")
 
 
 def model_threads_option() -> int | None:
@@ -166,28 +166,28 @@ def tap_offset_option(otherwise: str, group: str = "") -> str | None:
         otherwise: what holds where it is not given, in words.
         group: the heading.
     """
-    said = (
+    help_text = (
         f"how the drafter numbers the target's layers: {tap_offset_help()}, auto finds out by trying both "
         f"(default: {otherwise})"
     )
-    return option(None, said, choices=("auto", "0", "1"), group=group)
+    return option(None, help_text, choices=("auto", "0", "1"), group=group)
 
 
 def block_option() -> int | None:
     """``--block``: slots of the drafter's block."""
-    said = (
+    help_text = (
         "slots of the drafter's block, the root's counted, as an engine runs it: vLLM's num_speculative_tokens plus 1, "
         "SGLang's speculative-num-draft-tokens (default: as the checkpoint has it)"
     )
-    return option(None, said, "N", read=_block)
+    return option(None, help_text, "N", read=_block)
 
 
 def noise_option() -> Noise | None:
     """``--noise``: what stands in place of masks."""
-    said = (
+    help_text = (
         "tokens in place of an adapter's masks (UNO): deterministic,below=N,salt=N; random,below=N,seed=N; mask,token=N"
     )
-    return option(None, said, "NOISE", read=parse_noise)
+    return option(None, help_text, "NOISE", read=parse_noise)
 
 
 def min_width_option() -> int:

@@ -117,7 +117,7 @@ def load_models(
     )
 
 
-def load_target_alone(target: str, dtype: str, device: str, device_map: DeviceMap | None = None) -> Target:
+def load_only_target(target: str, dtype: str, device: str, device_map: DeviceMap | None = None) -> Target:
     """Load a target, for what needs no drafter; arguments as of `load_models`.
 
     Raises:

@@ -108,12 +108,12 @@ def try_offset(models: Models, config: DFlashConfig, texts: Sequence[PromptAndTe
         first, last = len(prompt), len(tokens) - 1
         chosen = np.unique(np.linspace(first, last - 1, min(per_text, max(0, last - first)), dtype=np.int64))
         roots = torch.from_numpy(chosen).to(tokens.device)
-        for some, logits in draft_logits(
+        for part, logits in draft_logits(
             models.block_drafter, models.target, features, tokens, roots, _BLOCKS_PER_PASS
         ):
             drafted = logits.argmax(-1).cpu().numpy().astype(np.int32)
             proposed = drafted if drafter.vocabulary is None else drafter.vocabulary.to_target(drafted)
-            ahead = some.cpu().numpy()[:, None] + np.arange(1, config.depth + 1)
+            ahead = part.cpu().numpy()[:, None] + np.arange(1, config.depth + 1)
             valid = ahead < len(tokens)
             truth = tokens.cpu().numpy()[np.minimum(ahead, last)]
             hits += ((proposed == truth) & valid).sum(axis=1).tolist()

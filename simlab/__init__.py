@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # What type checkers and editors see; at run time `__getattr__` loads the same names.
     from simlab.channels import Pool, Transitions
-    from simlab.channels.needs import Held
+    from simlab.channels.needs import TraceCapabilities
     from simlab.draft import Draft, Marginals, Prompt
     from simlab.errors import SimlabError
     from simlab.policy import ChannelNeed, Needs, Outcome, Policy, Stateless
@@ -62,7 +62,7 @@ _MODULES = {
     "Draft": "simlab.draft",
     "DraftRows": "simlab.recorded",
     "DraftTree": "simlab.tree",
-    "Held": "simlab.channels.needs",
+    "TraceCapabilities": "simlab.channels.needs",
     "Marginals": "simlab.draft",
     "Needs": "simlab.policy",
     "Outcome": "simlab.policy",
@@ -118,7 +118,6 @@ __all__ = [
     "Draft",
     "DraftRows",
     "DraftTree",
-    "Held",
     "Marginals",
     "Needs",
     "Outcome",
@@ -131,6 +130,7 @@ __all__ = [
     "SimlabError",
     "Stateless",
     "Totals",
+    "TraceCapabilities",
     "Transitions",
     "add_channel",
     "add_draft",

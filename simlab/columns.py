@@ -21,7 +21,7 @@ class RoundColumns:
         num_accepted: int64 ``[R]``.
         num_committed: int64 ``[R]``.
         clipped: bool ``[R]``.
-        num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
+        num_requested: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
         routes: int64 ``[R]``, which of a router's routes served each round; None: the policy is no router.
     """
 
@@ -30,18 +30,18 @@ class RoundColumns:
     num_accepted: Longs
     num_committed: Longs
     clipped: Bools
-    num_asked: Longs | None = None
+    num_requested: Longs | None = None
     routes: Longs | None = None
 
     def __post_init__(self) -> None:
         for name in ("positions", "num_drafted", "num_accepted", "num_committed"):
             object.__setattr__(self, name, read_only(np.asarray(getattr(self, name), np.int64)))
         object.__setattr__(self, "clipped", read_only(np.asarray(self.clipped, np.bool_)))
-        further = {"num_asked": self.num_asked, "routes": self.routes}
+        further = {"num_requested": self.num_requested, "routes": self.routes}
         for name, column in further.items():
             if column is not None:
                 object.__setattr__(self, name, read_only(np.asarray(column, np.int64)))
-        shapes = {array.shape for array in (*self.columns(), self.num_asked, self.routes) if array is not None}
+        shapes = {array.shape for array in (*self.columns(), self.num_requested, self.routes) if array is not None}
         if len(shapes) != 1 or self.positions.ndim != 1:
             raise ValueError(f"the columns of rounds must be flat and equally long; got the shapes {sorted(shapes)}")
 
@@ -59,14 +59,14 @@ class RoundColumns:
             return self
         if self.routes is None:
             raise ValueError("these rounds are of no router")
-        taken, asked = self.routes == route, self.num_asked
+        mask, asked = self.routes == route, self.num_requested
         return RoundColumns(
-            positions=self.positions[taken],
-            num_drafted=self.num_drafted[taken],
-            num_accepted=self.num_accepted[taken],
-            num_committed=self.num_committed[taken],
-            clipped=self.clipped[taken],
-            num_asked=None if asked is None else asked[taken],
+            positions=self.positions[mask],
+            num_drafted=self.num_drafted[mask],
+            num_accepted=self.num_accepted[mask],
+            num_committed=self.num_committed[mask],
+            clipped=self.clipped[mask],
+            num_requested=None if asked is None else asked[mask],
         )
 
     @property
@@ -90,7 +90,7 @@ class RoundColumns:
 def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     """Rounds of one text that were made one by one."""
     listed = list(rounds)
-    asked = [round_.num_asked for round_ in listed if round_.num_asked is not None]
+    asked = [round_.num_requested for round_ in listed if round_.num_requested is not None]
     routes = [round_.route for round_ in listed if round_.route is not None]
     return RoundColumns(
         positions=np.array([round_.position for round_ in listed], np.int64),
@@ -98,7 +98,7 @@ def columns_of(rounds: Iterable[Round]) -> RoundColumns:
         num_accepted=np.array([round_.num_accepted for round_ in listed], np.int64),
         num_committed=np.array([round_.num_committed for round_ in listed], np.int64),
         clipped=np.array([round_.clipped for round_ in listed], np.bool_),
-        num_asked=np.array(asked, np.int64) if asked else None,
+        num_requested=np.array(asked, np.int64) if asked else None,
         routes=np.array(routes, np.int64) if routes else None,
     )
 
@@ -112,7 +112,7 @@ class TextRounds:
         num_drafted: int64 ``[R]``, the root not counted.
         num_accepted: int64 ``[R]``.
         ends: int64 ``[S]``, how many rounds there are up to the end of each text.
-        num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
+        num_requested: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
         routes: int64 ``[R]``, which of a router's routes served each round; None: the policy is no router.
     """
 
@@ -120,7 +120,7 @@ class TextRounds:
     num_drafted: Longs
     num_accepted: Longs
     ends: Longs
-    num_asked: Longs | None = None
+    num_requested: Longs | None = None
     routes: Longs | None = None
 
     def of_route(self, route: int) -> "TextRounds":
@@ -133,10 +133,10 @@ class TextRounds:
             return self
         if self.routes is None:
             raise ValueError("these rounds are of no router")
-        taken, asked = self.routes == route, self.num_asked
-        ends = np.concatenate([[0], np.cumsum(taken)])[self.ends].astype(np.int64)
-        parts = self.roots[taken], self.num_drafted[taken], self.num_accepted[taken]
-        return TextRounds(*parts, ends, None if asked is None else asked[taken])
+        mask, asked = self.routes == route, self.num_requested
+        ends = np.concatenate([[0], np.cumsum(mask)])[self.ends].astype(np.int64)
+        parts = self.roots[mask], self.num_drafted[mask], self.num_accepted[mask]
+        return TextRounds(*parts, ends, None if asked is None else asked[mask])
 
     def columns(self, texts: RecordedTexts) -> list[RoundColumns]:
         """The rounds of each text."""
@@ -151,7 +151,7 @@ class TextRounds:
         roots, accepted = self.roots[part], self.num_accepted[part]
         left = last - roots
         committed, clipped = np.minimum(accepted + 1, left), accepted == left
-        asked, routes = (None if array is None else array[part] for array in (self.num_asked, self.routes))
+        asked, routes = (None if array is None else array[part] for array in (self.num_requested, self.routes))
         return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped, asked, routes)
 
 
@@ -159,7 +159,7 @@ def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts
     """The rounds of each text, as those of all of them."""
     parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
-    asked = [part.num_asked for part in parts if part.num_asked is not None]
+    asked = [part.num_requested for part in parts if part.num_requested is not None]
     routes = [part.routes for part in parts if part.routes is not None]
     return TextRounds(
         _joined([part.positions + first for part, first in zip(parts, firsts, strict=True)]),

@@ -126,19 +126,19 @@ USER_CODE = "simlab_user_policy_"
 
 def user_file(error: BaseException) -> str | None:
     """The policy file, with the line, in which an error or one of its causes was raised; None where none was."""
-    found = None
+    location = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(USER_CODE):
-            found = f"{frame.f_code.co_filename}, line {line},"
+            location = f"{frame.f_code.co_filename}, line {line},"
     earlier = error.__cause__ or error.__context__
-    return user_file(earlier) if found is None and earlier is not None else found
+    return user_file(earlier) if location is None and earlier is not None else location
 
 
 def describe_error(error: BaseException) -> str:
     """What an error is and says, in one line that is not too long; those of others may even fail to say it."""
     try:
-        said = " ".join(str(error).split())
+        text = " ".join(str(error).split())
     except Exception:  # noqa: BLE001 - whatever it is
-        said = "what it says cannot be shown"
+        text = "what it says cannot be shown"
     name = type(error).__name__
-    return f"{name}: {said[:_MOST_SAID]}{' ...' if len(said) > _MOST_SAID else ''}" if said else name
+    return f"{name}: {text[:_MOST_SAID]}{' ...' if len(text) > _MOST_SAID else ''}" if text else name

@@ -66,13 +66,13 @@ class _KernelFiles(IndexDataCacheFile):
     def _save(self, key: object, data: object) -> None:
         folder = Path(self._cache_path)
         folder.mkdir(parents=True, exist_ok=True)
-        kept = self._load_index()
-        if not kept:  # the first of this source: what is there was compiled from another
+        index = self._load_index()
+        if not index:  # the first of this source: what is there was compiled from another
             for old in folder.glob(self._index_name.replace(".nbi", ".*.nbc")):
                 old.unlink(missing_ok=True)
-        kept[key] = self._data_name(uuid.uuid4().int)
-        self._save_data(kept[key], data)
-        self._save_index(kept)
+        index[key] = self._data_name(uuid.uuid4().int)
+        self._save_data(index[key], data)
+        self._save_index(index)
 
 
 _NOT_KEPT: list[str] = []

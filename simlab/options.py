@@ -14,7 +14,8 @@ the parser, its help, the completion of shells and the reference pages read the 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import field as declare_field
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -40,7 +41,7 @@ class Option:
     """How a field is typed on the command line.
 
     Attributes:
-        said: its help, without the default.
+        help_text: its help, without the default.
         metavar: what stands for its value in the help.
         read: from the text to the value; None: by the field's type.
         names: as it is typed, such as ``-p`` and ``--policy``; none: from the name of the field.
@@ -54,7 +55,7 @@ class Option:
         example: a name of such a file; none: it is a folder.
     """
 
-    said: str
+    help_text: str
     metavar: str = ""
     read: Reader | None = None
     names: tuple[str, ...] = ()
@@ -69,12 +70,12 @@ class Option:
 
 
 @overload
-def option(default: EllipsisType, said: str, metavar: str = "", **how: Any) -> Any: ...  # noqa: ANN401 - of any type
+def option(default: EllipsisType, help_text: str, metavar: str = "", **how: Any) -> Any: ...  # noqa: ANN401 - of any type
 @overload
-def option(default: Value, said: str, metavar: str = "", **how: Any) -> Value: ...  # noqa: ANN401
+def option(default: Value, help_text: str, metavar: str = "", **how: Any) -> Value: ...  # noqa: ANN401
 def option(  # noqa: D417 - `Option` explains them
     default: object,
-    said: str,
+    help_text: str,
     metavar: str = "",
     *,
     names: str = "",
@@ -90,9 +91,9 @@ def option(  # noqa: D417 - `Option` explains them
         kw_only: in Python it is given by its name alone.
         positional: it is typed without a name.
     """
-    typed = Option(said, metavar, names=tuple(names.split()), is_positional=positional, **how)
+    typed = Option(help_text, metavar, names=tuple(names.split()), is_positional=positional, **how)
     value = MISSING if default is ... else default
-    return field(default=value, metadata={_KEY: typed}, kw_only=kw_only or MISSING)
+    return declare_field(default=value, metadata={_KEY: typed}, kw_only=kw_only or MISSING)
 
 
 @overload
@@ -118,7 +119,7 @@ def nested(
         otherwise: how fields are typed here that are typed in another way elsewhere.
     """
     given: dict[str, Any] = {} if isinstance(default, type) else {"default": default}
-    return field(**given, metadata={_KEY: Nested(default, group, tuple(without), otherwise or {})})
+    return declare_field(**given, metadata={_KEY: Nested(default, group, tuple(without), otherwise or {})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,33 +139,33 @@ class Nested:
 
 def declared(kind: type) -> Iterator[tuple[Field[Any], Option | Nested]]:
     """The fields of a class of options that can be typed, in order."""
-    for one in fields(kind):
-        if _KEY in one.metadata:
-            yield one, one.metadata[_KEY]
+    for field in fields(kind):
+        if _KEY in field.metadata:
+            yield field, field.metadata[_KEY]
 
 
-def flags(one: Field[Any], typed: Option) -> tuple[str, ...]:
+def flags(field: Field[Any], typed: Option) -> tuple[str, ...]:
     """The names under which an option is typed; none where it is typed without."""
     if typed.is_positional:
         return ()
-    return typed.names or (f"--{one.name.replace('_', '-')}",)
+    return typed.names or (f"--{field.name.replace('_', '-')}",)
 
 
-def default_of(one: Field[Any], of: object = None) -> object:
+def default_of(field: Field[Any], of: object = None) -> object:
     """The default of a field, or its value in ``of``; `dataclasses.MISSING` where it must be given."""
-    return one.default if of is None or isinstance(of, type) else getattr(of, one.name)
+    return field.default if of is None or isinstance(of, type) else getattr(of, field.name)
 
 
-def is_switch(one: Field[Any]) -> bool:
+def is_switch(field: Field[Any]) -> bool:
     """Whether an option takes no value."""
-    return one.type is bool or one.type == bool | None
+    return field.type is bool or field.type == bool | None
 
 
-def reader_of(one: Field[Any], typed: Option) -> Reader:
+def reader_of(field: Field[Any], typed: Option) -> Reader:
     """What reads the value of an option: its own reader, or that of the field's type."""
     if typed.read is not None:
         return typed.read
-    kinds = {one.type} | {kind for part in get_args(one.type) for kind in (part, *get_args(part))}
+    kinds = {field.type} | {kind for part in get_args(field.type) for kind in (part, *get_args(part))}
     # What may be an address is not read as a path, which has no two slashes behind each other.
     for kind, read in ((str, str), (Path, Path), (int, count()), (float, finite_number)):
         if kind in kinds:
@@ -189,47 +190,51 @@ def checked(options: Options) -> Options:
     Raises:
         ValueError: with a sentence that begins with the name of the option.
     """
-    found: dict[str, Any] = {}
-    for one, typed in declared(type(options)):
-        value = getattr(options, one.name)
+    values: dict[str, Any] = {}
+    for field, typed in declared(type(options)):
+        value = getattr(options, field.name)
         try:
-            read = checked(value) if isinstance(typed, Nested) else _read_again(one, typed, value)
+            read = checked(value) if isinstance(typed, Nested) else _read_again(field, typed, value)
         except ValueError as error:
-            raise error if isinstance(typed, Nested) else ValueError(f"{one.name}: {error}") from error
+            raise error if isinstance(typed, Nested) else ValueError(f"{field.name}: {error}") from error
         if read is not value:
-            found[one.name] = read
-    return replace(cast(Any, options), **found) if found else options
+            values[field.name] = read
+    return replace(cast(Any, options), **values) if values else options
 
 
-def _read_again(one: Field[Any], typed: Option, value: object) -> object:
+def _read_again(field: Field[Any], typed: Option, value: object) -> object:
     """The value of an option as its reader gives it."""
-    if value is None and one.type in (int, float):
+    if value is None and field.type in (int, float):
         raise ValueError("expected a number; got None")
-    if value is None or value is one.default:
+    if value is None or value is field.default:
         return value
-    if is_switch(one):
+    if is_switch(field):
         if not isinstance(value, bool):
             raise ValueError(f"expected True or False; got {value!r}")
         return value
     if not typed.repeats:
-        return _read_value(one, typed, value)
+        return _read_value(field, typed, value)
     several = isinstance(value, Iterable) and not isinstance(value, str)
     if isinstance(value, Mapping):
         return value
-    return tuple(_read_value(one, typed, each) for each in (cast(Iterable[object], value) if several else (value,)))
+    return tuple(_read_value(field, typed, part) for part in (cast(Iterable[object], value) if several else (value,)))
 
 
-def _read_value(one: Field[Any], typed: Option, value: object) -> object:
-    read = reader_of(one, typed)
+def _read_value(field: Field[Any], typed: Option, value: object) -> object:
+    read = reader_of(field, typed)
     if typed.choices and value not in typed.choices:
         raise ValueError(f"expected one of {', '.join(typed.choices)}; got {value!r}")
     if isinstance(value, bool):
         raise ValueError(f"expected a value, not a switch; got {value!r}")
     if isinstance(value, Integral | Real) and read is not str:
         return read(str(int(value)) if isinstance(value, Integral) else repr(float(value)))
-    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, Integral) for each in value):
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(number, Integral) for number in value)
+    ):
         if value:
-            read(",".join(str(int(each)) for each in value))
+            read(",".join(str(int(number)) for number in value))
         return value  # whether their order and repeats have a meaning, the study says
     is_text = isinstance(value, str | Path) and (typed.read is not None or read not in (str, Path))
     return read(str(value)) if is_text else value
@@ -243,18 +248,18 @@ def typed_words(command: str, options: object) -> list[str]:
         options: a value of its class of options, made of what can be typed, without nested ones.
     """
     positional, named = list[str](), list[str]()
-    for one, typed in declared(type(options)):
-        value = getattr(options, one.name)
-        if isinstance(typed, Nested) or value is None or value == default_of(one):
+    for field, typed in declared(type(options)):
+        value = getattr(options, field.name)
+        if isinstance(typed, Nested) or value is None or value == default_of(field):
             continue
-        each = value if typed.repeats else (value,)
+        values = value if typed.repeats else (value,)
         if typed.is_positional:
-            positional += map(_spelled, each)
-        elif is_switch(one):
-            name = flags(one, typed)[-1]
+            positional += map(_spelled, values)
+        elif is_switch(field):
+            name = flags(field, typed)[-1]
             named.append(name if value else f"--no-{name.removeprefix('--')}")
         else:
-            named += [word for part in each for word in (flags(one, typed)[0], _spelled(part))]
+            named += [word for part in values for word in (flags(field, typed)[0], _spelled(part))]
     return ["simlab", *command.split(), *positional, *named]
 
 
@@ -308,7 +313,8 @@ class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
 def _listed(kind: type) -> str:
     """The arguments with their help, for a docstring."""
     return "\n".join(
-        f"    {one.name}: {typed.said if isinstance(typed, Option) else typed.group}." for one, typed in declared(kind)
+        f"    {field.name}: {typed.help_text if isinstance(typed, Option) else typed.group}."
+        for field, typed in declared(kind)
     )
 
 
@@ -324,7 +330,7 @@ def given_for(kind: type, options: object) -> dict[str, Any]:
         kind: a dataclass.
         options: of a command.
     """
-    values = {one.name: getattr(options, one.name, None) for one in fields(kind)}
+    values = {field.name: getattr(options, field.name, None) for field in fields(kind)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -343,50 +349,50 @@ _MOST_THREADS = 1024
 
 
 def trace_option(
-    said: str = "a recorded trace: a folder, or an address such as hf://... (default: the packaged one)",
+    help_text: str = "a recorded trace: a folder, or an address such as hf://... (default: the packaged one)",
 ) -> Any:  # noqa: ANN401 - a trace, a path, or None
     """``--trace``: what is judged."""
-    return option(None, said, "DIR")
+    return option(None, help_text, "DIR")
 
 
-def dev_trace_option(said: str) -> Any:  # noqa: ANN401 - a trace, a path, or None
+def dev_trace_option(help_text: str) -> Any:  # noqa: ANN401 - a trace, a path, or None
     """``--dev-trace``: what settings are chosen on."""
-    return option(None, said, "DIR")
+    return option(None, help_text, "DIR")
 
 
-def draft_set_option(said: str = "the draft set, where the trace holds more than one") -> str | None:
+def draft_set_option(help_text: str = "the draft set, where the trace holds more than one") -> str | None:
     """``--draft-set``: one of the draft sets of a trace."""
-    return option(None, said, "NAME")
+    return option(None, help_text, "NAME")
 
 
 def policies_option(
-    said: str = "see `simlab policies`; may be repeated",
+    help_text: str = "see `simlab policies`; may be repeated",
 ) -> Any:  # noqa: ANN401 - `simlab.policy.GivenPolicies`, which is not loaded here
     """``-p``, which may be repeated."""
-    return option((), said, "POLICY", names="-p --policy", repeats=True)
+    return option((), help_text, "POLICY", names="-p --policy", repeats=True)
 
 
 def cost_option() -> str | Path | None:
     """``--cost``: the latency profile of one machine."""
-    said = "latency profile: a file of `simlab profile`, or the name of a packaged one"
-    return option(None, said, "FILE", read=Path)
+    help_text = "latency profile: a file of `simlab profile`, or the name of a packaged one"
+    return option(None, help_text, "FILE", read=Path)
 
 
 def costs_option(
-    said: str = "latency profile: a file of `simlab profile`, or the name of a packaged one; may be repeated",
+    help_text: str = "latency profile: a file of `simlab profile`, or the name of a packaged one; may be repeated",
 ) -> str | Path | Sequence[str | Path]:
     """``--cost`` of several machines."""
-    return option((), said, "FILE", read=Path, repeats=True)
+    return option((), help_text, "FILE", read=Path, repeats=True)
 
 
-def limit_option(said: str = "the first N prompts only") -> int | None:
+def limit_option(help_text: str = "the first N prompts only") -> int | None:
     """``--limit``: so many prompts."""
-    return option(None, said, "N")
+    return option(None, help_text, "N")
 
 
-def by_option(said: str = "a table for each, and one of all", slices: Sequence[str] = SLICES) -> str | None:
+def by_option(help_text: str = "a table for each, and one of all", slices: Sequence[str] = SLICES) -> str | None:
     """``--by``: slices of the results."""
-    return option(None, said, choices=slices)
+    return option(None, help_text, choices=slices)
 
 
 def threads_option() -> int | None:
@@ -394,9 +400,9 @@ def threads_option() -> int | None:
     return option(None, "CPU threads (default: all cores)", "N", read=count(1, _MOST_THREADS))
 
 
-def out_option(said: str, writes: str, example: str, group: str = "") -> str | Path | None:
+def out_option(help_text: str, writes: str, example: str, group: str = "") -> str | Path | None:
     """A file that a study writes where it is asked for."""
-    return option(None, said, "FILE", read=Path, writes=writes, example=example, group=group)
+    return option(None, help_text, "FILE", read=Path, writes=writes, example=example, group=group)
 
 
 def progress_option() -> bool | None:
@@ -404,9 +410,9 @@ def progress_option() -> bool | None:
     return option(None, "a progress bar; by default on a terminal, after two seconds")
 
 
-def one_batch_option(said: str = "decode N texts at a time (default: each alone)", group: str = "") -> int | None:
+def one_batch_option(help_text: str = "decode N texts at a time (default: each alone)", group: str = "") -> int | None:
     """``--batch`` of a command that runs at one batch size."""
-    return option(None, said, "N", read=batch_size, group=group)
+    return option(None, help_text, "N", read=batch_size, group=group)
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:

@@ -146,7 +146,7 @@ class Needs:
             raise ValueError(f"one channel may be paid as it is asked for; got {', '.join(names)}")
 
     @property
-    def paid_as_asked(self) -> ChannelNeed | None:
+    def billed_by_use(self) -> ChannelNeed | None:
         """The channel of which a round pays for what it asks for."""
         return next((channel for channel in self.channels if channel.as_asked), None)
 
@@ -161,7 +161,7 @@ class Needs:
         return tuple(need for need in self.made if need.kind != FEATURES)
 
     @property
-    def foreseen(self) -> tuple[ChannelNeed, ...]:
+    def predicted(self) -> tuple[ChannelNeed, ...]:
         """Those of ``made`` that are known before anything is drafted."""
         return tuple(need for need in self.made if need.kind == FEATURES)
 
@@ -319,10 +319,10 @@ def route_taken(policy: AnyPolicy, draft: Draft, state: object) -> int | None:
     own, routes = getattr(policy, "route", None), routes_of(policy)
     if own is None or not routes:
         return None
-    taken = int(own(replace(before_drafting(draft), marginals=None), state))
-    if not 0 <= taken < len(routes):
-        raise PolicyError(f"{policy!r} takes route {taken}; its routes are 0 to {len(routes) - 1}")
-    return taken
+    route = int(own(replace(before_drafting(draft), marginals=None), state))
+    if not 0 <= route < len(routes):
+        raise PolicyError(f"{policy!r} takes route {route}; its routes are 0 to {len(routes) - 1}")
+    return route
 
 
 DRAFTER = ""

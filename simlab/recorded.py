@@ -59,9 +59,11 @@ class DraftRows:
 
     def part(self, first: int, last: int, starts: Longs) -> "DraftRows":
         """The rows from one root up to another, without copying; ``starts`` as `starts` gives them."""
-        kept, roots = slice(int(starts[first]), int(starts[last])), slice(first, last)
+        candidates, roots = slice(int(starts[first]), int(starts[last])), slice(first, last)
         entropies = None if self.entropies is None else self.entropies[roots]
-        return DraftRows(self.ids[kept], self.log_probs[kept], self.counts[roots], self.true_ranks[roots], entropies)
+        return DraftRows(
+            self.ids[candidates], self.log_probs[candidates], self.counts[roots], self.true_ranks[roots], entropies
+        )
 
     def rows(self) -> Iterator[Marginals]:
         """The marginals of each root in turn."""
@@ -122,7 +124,7 @@ class Roots(NamedTuple):
         true_ranks: int32 ``[R, D]``.
         starts: int64 ``[R + 1]``, where each row begins in the flat arrays.
         tokens: int32, prompt and text of each, one after the other.
-        places: int64 ``[R]``, where each root is among the tokens.
+        token_indices: int64 ``[R]``, where each root is among the tokens.
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
         begins: int64 ``[S + 1]``, the first token of each prompt, and the number of all tokens.
     """
@@ -133,7 +135,7 @@ class Roots(NamedTuple):
     true_ranks: Ints
     starts: Longs
     tokens: Ints
-    places: Longs
+    token_indices: Longs
     firsts: Longs
     begins: Longs
 
@@ -161,9 +163,9 @@ class RecordedTexts:
         firsts, begins = _sums(lengths - 1), _sums(prompts + lengths)
         parts = [part for sequence in self.sequences for part in (sequence.prompt.token_ids, sequence.text)]
         tokens = np.concatenate(parts).astype(np.int32, copy=False)
-        places = np.arange(firsts[-1]) + np.repeat(begins[:-1] + prompts - firsts[:-1], lengths - 1)
+        positions = np.arange(firsts[-1]) + np.repeat(begins[:-1] + prompts - firsts[:-1], lengths - 1)
         if rows is None:
-            nothing = np.empty((len(places), 0), np.int32)
+            nothing = np.empty((len(positions), 0), np.int32)
             rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), nothing, nothing)
         # A kernel is compiled once more for arrays that can be written, so all that were recorded cannot.
         return Roots(
@@ -173,7 +175,7 @@ class RecordedTexts:
             read_only(rows.true_ranks),
             rows.starts(),
             tokens,
-            places,
+            positions,
             firsts,
             begins,
         )
@@ -182,7 +184,7 @@ class RecordedTexts:
     def contexts(self) -> Longs:
         """int64 ``[R]``, tokens before each root."""
         roots = self.roots
-        return roots.places - np.repeat(roots.begins[:-1], np.diff(roots.firsts))
+        return roots.token_indices - np.repeat(roots.begins[:-1], np.diff(roots.firsts))
 
     def drafted(self) -> Roots:
         """The roots, for what needs a draft set."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from simlab.arrays import Longs, read_only
 from simlab.channels import TARGET, Branches, Channel, Pool, Transitions, kind_of
-from simlab.channels.needs import Held, check_channels
+from simlab.channels.needs import TraceCapabilities, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.limits.typed_numbers import MOST_COUNT
@@ -38,7 +38,7 @@ class Round:
         path: accepted nodes from the root down, the root left out.
         num_committed: tokens the round added.
         clipped: whether the text ended at an accepted token, so that the bonus token was dropped.
-        num_asked: branches that were asked for, where the round pays for those; None: it pays what is declared.
+        num_requested: branches that were asked for, where the round pays for those; None: it pays what is declared.
         route: of a router, which of its routes served the round; None: the policy is no router.
     """
 
@@ -47,7 +47,7 @@ class Round:
     path: tuple[int, ...]
     num_committed: int
     clipped: bool
-    num_asked: int | None = None
+    num_requested: int | None = None
     route: int | None = None
 
     @property
@@ -130,14 +130,14 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
     return replace(draft, channels=channels)
 
 
-def num_asked(needs: Needs, seen: Draft) -> int | None:
+def num_requested(needs: Needs, seen: Draft) -> int | None:
     """How many branches a round asked for, where it pays for those; None: it pays what is declared.
 
     Args:
         needs: of the policy.
         seen: what its ``select`` is given, see `staged`.
     """
-    need = needs.paid_as_asked
+    need = needs.billed_by_use
     if need is None:
         return None
     branches = seen.channels[need.name]
@@ -149,9 +149,9 @@ def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[
     """From root ``t`` to all that was recorded of a channel there."""
     rows = recorded.channels.get(need.name)
     if rows is None or kind_of(rows) != need.kind:
-        found = "none of that name" if rows is None else kind_of(rows)
+        kind = "none of that name" if rows is None else kind_of(rows)
         raise MissingChannelError(
-            f"the policy reads the channel {need.name} of the kind {need.kind}, and these texts hold {found}; read it "
+            f"the policy reads the channel {need.name} of the kind {need.kind}, and these texts hold {kind}; read it "
             f"with them, recorded_texts(..., channels=[{need.name!r}]), or record it: "
             f"`simlab record --trace DIR --add-channel {need.name}=CHECKPOINT`"
         )
@@ -177,7 +177,7 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
         check_tree(policy, tree, int(text[t]))
         path = tree.accepted_path(text[t + 1 :])
         num_committed = min(len(path) + 1, last - t)
-        clipped, asked = len(path) == last - t, num_asked(policy.needs, seen)
+        clipped, asked = len(path) == last - t, num_requested(policy.needs, seen)
         yield Round(t, tree, path, num_committed, clipped, asked, route)
         committed = tuple(text[t + 1 : t + 1 + num_committed].tolist())
         seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
@@ -220,7 +220,7 @@ def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
     return totals_of(hindsight_rounds(recorded, budget))
 
 
-def check_needs(policy: AnyPolicy, held: Held) -> None:
+def check_needs(policy: AnyPolicy, held: TraceCapabilities) -> None:
     """Whether a recording holds all that a policy reads.
 
     Args:
@@ -229,18 +229,18 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     """
     needs = policy.needs
     unknown = ["the drafter's entropies"] * needs.entropies
-    unknown += ["what the target says of the root"] * any(one.name == TARGET for one in needs.channels)
+    unknown += ["what the target says of the root"] * any(need.name == TARGET for need in needs.channels)
     if held.imported_from and unknown:
         raise MissingChannelError(
-            f"{policy!r} reads {' and '.join(unknown)}, and {held.place} was imported from {held.imported_from}, which "
-            "wrote candidates alone; name a policy that reads those, or record the models with `simlab record`"
+            f"{policy!r} reads {' and '.join(unknown)}, and {held.location} was imported from {held.imported_from}, "
+            "which wrote candidates alone; name a policy that reads those, or record the models with `simlab record`"
         )
     check_channels(policy, held)
     if needs.masked is not None and held.root_seen:
         raise MissingChannelError(
             f"{policy!r} says which nodes carry masks, which is of a target that drafts for itself, and the draft set "
             f"{held.draft} is a drafter's; leave `masked` out, or record an adapter of the target: `simlab record "
-            f"--trace {shlex.quote(held.place)} --add-draft self=ADAPTER`"
+            f"--trace {shlex.quote(held.location)} --add-draft self=ADAPTER`"
         )
     for route in routes_of(policy):
         check_needs(route, held)
@@ -260,7 +260,7 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
         )
 
 
-def _again(held: Held, option: str, number: int) -> str:
+def _again(held: TraceCapabilities, option: str, number: int) -> str:
     """What gives a recording that is large enough."""
     if held.imported_from:
         return f"have {held.imported_from} write {number} candidates a depth, and import that"

@@ -23,7 +23,6 @@ from simlab.recorded import RecordedSequence
 from simlab.traces.channels.checks import find_channel_problem
 from simlab.traces.channels.columns import ChannelColumns, channel_digest, channel_id
 from simlab.traces.channels.shards import channel_frame, read_channel_columns
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.checks import draft_problems
 from simlab.traces.format.documents import Json, first_difference, json_fields
 from simlab.traces.format.files import (
@@ -44,6 +43,7 @@ from simlab.traces.format.frames import (
     parts_of,
     spans,
 )
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.format.shards import Shard, read_draft_columns, read_draft_rows
@@ -75,7 +75,7 @@ def add_channel(
         ValueError: the channel does not fit the trace, or breaks an invariant of the format.
     """
     read_manifest(folder)
-    with writing_alone(folder / MANIFEST, "--trace"):
+    with exclusive_lock(folder / MANIFEST, "--trace"):
         fill(ChannelAdder(folder, name, info, resume), lambda texts: list(map(columns_of, texts)))
     return open_trace(folder)
 
@@ -102,7 +102,7 @@ def add_draft(
         ValueError: the draft set breaks an invariant of the format.
     """
     read_manifest(folder)
-    with writing_alone(folder / MANIFEST, "--trace"):
+    with exclusive_lock(folder / MANIFEST, "--trace"):
         fill(DraftAdder(folder, name, draft_set, resume), lambda texts: list(map(columns_of, texts)))
     return open_trace(folder)
 
@@ -119,16 +119,16 @@ class ShardAdder(ABC, Generic[Columns]):
     Whoever makes one holds the trace's lock.
     """
 
-    def __init__(self, trace: Trace, stem: str, wanted: Json, found: Json | None) -> None:
+    def __init__(self, trace: Trace, stem: str, wanted: Json, existing: Json | None) -> None:
         """Say what is added to which trace.
 
         Args:
             trace: a finished one, in a folder.
             stem: of the names of the files.
             wanted: what the manifest will say of it.
-            found: what the manifest says already; None: nothing.
+            existing: what the manifest says already; None: nothing.
         """
-        self._trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
+        self._trace, self._stem, self._wanted, self._found = trace, stem, wanted, existing
         self._manifest = trace.manifest
         self._folder = folder_of(trace)
         self._note = self._folder / UNFINISHED / f"{stem}.json"
@@ -195,7 +195,7 @@ class ShardAdder(ABC, Generic[Columns]):
 
     def _unfinished(self, shard: int) -> Shard:
         """A shard whose added files are read as they are: without contents nothing is known of them."""
-        return Shard(self._trace.place, replace(self._manifest, contents=None), shard, self._texts(shard))
+        return Shard(self._trace.location, replace(self._manifest, contents=None), shard, self._texts(shard))
 
     def _texts(self, shard: int) -> tuple[SequenceRecord, ...]:
         first, last = list(spans(self._trace.manifest.held().shards))[shard]
@@ -204,8 +204,8 @@ class ShardAdder(ABC, Generic[Columns]):
     def _path(self, shard: int) -> Path:
         return self._folder / f"{self._stem}-{shard:04d}.parquet"
 
-    def _meet(self, found: Json, resume: bool, holds: str, otherwise: str) -> None:
-        differing = first_difference(found, self._wanted)
+    def _meet(self, existing: Json, resume: bool, holds: str, otherwise: str) -> None:
+        differing = first_difference(existing, self._wanted)
         if differing is not None:
             raise TraceError(
                 f"{self._folder} {holds} {self._stem} with another {differing}. Choose another name, or add what it "
@@ -230,9 +230,9 @@ class ChannelAdder(ShardAdder[ChannelColumns]):
             raise ValueError(f"a channel is added at all positions, of a kind that is known, without {EXACT_NODES}")
         self._name, self._info = name, info
         trace = open_trace(folder)
-        found = trace.manifest.channels.get(name)
-        there = None if found is None else _without_counted(found).to_json()
-        super().__init__(trace, f"channel-{name}", _without_counted(info).to_json(), there)
+        recorded = trace.manifest.channels.get(name)
+        existing = None if recorded is None else _without_counted(recorded).to_json()
+        super().__init__(trace, f"channel-{name}", _without_counted(info).to_json(), existing)
         self._manifest = self._with_channel(info, "")
         self._begin(resume)
 
@@ -241,8 +241,8 @@ class ChannelAdder(ShardAdder[ChannelColumns]):
         texts = self._texts(shard)
         if self._info.extends is None:
             return [record.recorded() for record in texts]
-        there = Shard(self._trace.place, self._trace.manifest, shard, texts)
-        parts = parts_of(read_draft_rows(there, self._info.extends), there.num_roots)
+        open_shard = Shard(self._trace.location, self._trace.manifest, shard, texts)
+        parts = parts_of(read_draft_rows(open_shard, self._info.extends), open_shard.num_roots)
         return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
 
     def _frame(self, shard: int, parts: Sequence[ChannelColumns]) -> pl.DataFrame:
@@ -277,9 +277,9 @@ class DraftAdder(ShardAdder[DraftColumns]):
         """Begin or go on; arguments and errors as of `add_draft`."""
         self._name, self._draft_set = name, draft_set
         trace = open_trace(folder)
-        found = trace.manifest.draft_sets.get(name)
-        there = None if found is None else found.to_json()
-        super().__init__(trace, f"draft-{name}", draft_set.to_json(), there)
+        recorded = trace.manifest.draft_sets.get(name)
+        existing = None if recorded is None else recorded.to_json()
+        super().__init__(trace, f"draft-{name}", draft_set.to_json(), existing)
         self._manifest = self._with_draft("")
         self._begin(resume)
 
@@ -310,7 +310,7 @@ def extended_by(trace: Trace, name: str) -> str | None:
     """The draft set that a channel extends which the trace holds, or is to hold; None: no such channel."""
     if name in trace.manifest.channels:
         return trace.manifest.channels[name].extends
-    folder = local_folder(trace.place)
+    folder = local_folder(trace.location)
     note = None if folder is None else folder / UNFINISHED / f"channel-{name}.json"
     extends = None if note is None or not note.exists() else _noted(note).get("extends")
     return extends if isinstance(extends, str) else None
@@ -327,9 +327,11 @@ def _noted(note: Path) -> Json:
 
 def folder_of(trace: Trace) -> Path:
     """The folder of a trace to which something can be added."""
-    folder = local_folder(trace.place)
+    folder = local_folder(trace.location)
     if folder is None:
-        raise TraceError(f"{trace.place} is an address, and nothing can be added there; copy the trace into a folder.")
+        raise TraceError(
+            f"{trace.location} is an address, and nothing can be added there; copy the trace into a folder."
+        )
     return folder
 
 

@@ -62,7 +62,7 @@ def work_ahead(pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value]
     pool = ThreadPoolExecutor(threads)
     try:
         for piece, weight in chain(first, left):
-            while begun and (len(begun) > threads or weight + sum(one for _, one in begun) > most_weight):
+            while begun and (len(begun) > threads or weight + sum(size for _, size in begun) > most_weight):
                 yield begun.popleft()[0].result()
             begun.append((pool.submit(work, piece), weight))
         while begun:
@@ -231,14 +231,14 @@ def _write_secret(file: IO[bytes]) -> None:
 
 def kept_draft_rows(shard: Shard, draft: str) -> DraftRows:
     """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept."""
-    kept = _decoded_shard(shard, draft)
-    if kept is None:
+    decoded = _decoded_shard(shard, draft)
+    if decoded is None:
         return read_draft_rows(shard, draft)
-    path, about = found_file(shard.place, shard.manifest, draft_file(draft, shard.number))
-    rows = kept.mapped(path)
+    path, about = found_file(shard.location, shard.manifest, draft_file(draft, shard.number))
+    rows = decoded.mapped(path)
     if rows is None:
         rows = read_draft_rows(shard, draft)
-        kept.keep(rows, path, about)
+        decoded.keep(rows, path, about)
     return rows
 
 
@@ -248,9 +248,9 @@ def decoded_rows(shard: Shard, draft: str) -> DraftRows | None:
     Raises:
         TraceError: the file of the shard is missing.
     """
-    kept = _decoded_shard(shard, draft)
+    decoded = _decoded_shard(shard, draft)
     file = draft_file(draft, shard.number)
-    return None if kept is None else kept.mapped(found_file(shard.place, shard.manifest, file)[0])
+    return None if decoded is None else decoded.mapped(found_file(shard.location, shard.manifest, file)[0])
 
 
 def decoded_bytes(shard: Shard, draft: str) -> int:
@@ -259,9 +259,9 @@ def decoded_bytes(shard: Shard, draft: str) -> int:
     Raises:
         TraceError: the file of the shard is missing.
     """
-    kept = _decoded_shard(shard, draft)
+    decoded = _decoded_shard(shard, draft)
     file = draft_file(draft, shard.number)
-    return 0 if kept is None else kept.num_bytes(found_file(shard.place, shard.manifest, file)[0])
+    return 0 if decoded is None else decoded.num_bytes(found_file(shard.location, shard.manifest, file)[0])
 
 
 def _decoded_shard(shard: Shard, draft: str) -> _DecodedShard | None:
@@ -284,7 +284,7 @@ def _decoded_shard(shard: Shard, draft: str) -> _DecodedShard | None:
     key = content_digest(facts)
     # Counted, and removed, with what was fetched.
     in_cache = store_dir() / sha256 / "decoded"
-    folder = local_folder(shard.place)
+    folder = local_folder(shard.location)
     is_beside = folder is not None and not folder.is_relative_to(_PACKAGED)
     folders = (folder / FOLDER, in_cache) if is_beside and folder is not None else (in_cache,)
     return _DecodedShard(key, folders, Path(name).stem, num_roots, draft_set.depth)

@@ -25,9 +25,9 @@ from simlab.traces.artefacts.candidates import (
     DumpHeader,
 )
 from simlab.traces.channels.columns import TransitionColumns
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.frames import DraftColumns, SequenceRecord
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import ImportedInfo, Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, DraftSet, ModelInfo
 from simlab.traces.reader import Trace, open_trace
@@ -85,7 +85,7 @@ def write_imported_trace(folder: Path, dump: CandidateDump) -> Trace:
         problem = find_problem(record, manifest)
         if problem is not None:
             raise TraceError(f"{text.where}: {problem}. Have {dump.header.engine} write it again.")
-    with writing_alone(folder):
+    with exclusive_lock(folder):
         # What a killed import left; nobody else writes there while the lock is held.
         for path in folder.parent.iterdir():
             if re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{12}}\.part", path.name):
@@ -114,7 +114,7 @@ def _write(folder: Path, manifest: Manifest, records: Pairs, header: DumpHeader)
         writer.write(shard, [record for record, _ in part])
     writer.finish({"imported_from": header.engine})
     texts = [text for _, text in records]
-    if any(found.pairs is not None for text in texts for found in text.rounds):
+    if any(round_.pairs is not None for text in texts for round_ in text.rounds):
         base = (DRAFT, open_trace(folder).draft_ids[DRAFT])
         settings = {"depth": header.depth, "previous": header.top_k, "top_k": header.top_k, "order": BASE_RANK}
         info = ChannelInfo(TRANSITIONS, _model(header.drafter, header), *base, settings, _NOT_STATED)
@@ -126,8 +126,8 @@ def manifest_of(dump: CandidateDump) -> Manifest:
     header = dump.header
     texts = [text.token_ids for text in dump.texts if text.token_ids is not None]
     stops = [text.token_ids[-1] for text in dump.texts if text.token_ids is not None and text.stop == "stop"]
-    width = min(int(found.counts.min()) for text in dump.texts for found in text.rounds)
-    kept = DraftSet(
+    width = min(int(round_.counts.min()) for text in dump.texts for round_ in text.rounds)
+    draft_set = DraftSet(
         model=_model(header.drafter, header),
         block_size=header.block,
         depth=header.depth,
@@ -156,7 +156,7 @@ def manifest_of(dump: CandidateDump) -> Manifest:
         batch_size=None,
         device=_NOT_STATED,
         versions={},
-        draft_sets={DRAFT: kept},
+        draft_sets={DRAFT: draft_set},
         imported=ImportedInfo(header.engine, LACKS),
     )
 
@@ -172,13 +172,13 @@ def _records(dump: CandidateDump) -> Pairs:
     for text in dump.texts:
         asked = content_id(text.prompt_ids.tolist())
         by_prompt.setdefault(f"{text.dataset}-{text.prompt or asked}", {}).setdefault(asked, []).append(text)
-    places = [
+    entries = [
         (Prompt(identity, text.dataset, turn, sample, text.prompt_ids), text)
         for identity, turns in by_prompt.items()
         for turn, texts in enumerate(turns.values())
         for sample, text in enumerate(texts)
     ]
-    return [(_record(index, *place, dump.header), place[1]) for index, place in enumerate(places)]
+    return [(_record(index, *entry, dump.header), entry[1]) for index, entry in enumerate(entries)]
 
 
 def _record(index: int, prompt: Prompt, text: DumpedText, header: DumpHeader) -> SequenceRecord:
@@ -205,21 +205,21 @@ def _columns(text: DumpedText, depth: int) -> DraftColumns:
     rounds, num = text.rounds, len(text.rounds)
     if not rounds:
         return DraftColumns.empty(depth)
-    counts = np.stack([found.counts for found in rounds])
-    ids, log_probs = (np.concatenate([getattr(found, name) for found in rounds]) for name in ("ids", "log_probs"))
+    counts = np.stack([round_.counts for round_ in rounds])
+    ids, log_probs = (np.concatenate([getattr(round_, name) for round_ in rounds]) for name in ("ids", "log_probs"))
     ahead = np.arange(num)[:, None] + np.arange(1, depth + 1)
     truth = text.token_ids[np.minimum(ahead, num)]
     starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
     hits = np.flatnonzero(ids == np.repeat(truth.ravel(), counts.ravel()))
-    places = np.searchsorted(starts, hits, side="right") - 1
+    cells = np.searchsorted(starts, hits, side="right") - 1
     ranks, true_log_probs = np.full(num * depth, -1, np.int32), np.zeros(num * depth, np.float32)
-    ranks[places], true_log_probs[places] = hits - starts[places], log_probs[hits]
+    ranks[cells], true_log_probs[cells] = hits - starts[cells], log_probs[hits]
     return DraftColumns(
         context_length=(len(text.prompt_ids) + np.arange(num)).astype(np.int32),
         counts=counts,
         ids=ids,
         log_probs=log_probs,
-        outside_log_mass=np.stack([found.outside for found in rounds]),
+        outside_log_mass=np.stack([round_.outside for round_ in rounds]),
         entropy=np.full((num, depth), np.nan, np.float32),
         true_rank=ranks.reshape(num, depth),
         true_log_prob=true_log_probs.reshape(num, depth),
@@ -234,14 +234,14 @@ def _transitions(text: DumpedText, header: DumpHeader) -> TransitionColumns:
     parts: list[tuple[Ints, Ints, Floats]] = [
         (np.empty(0, np.int32), nothing.astype(np.int32), nothing.astype(np.float32))
     ]
-    for found in text.rounds:
-        if found.pairs is None:
+    for round_ in text.rounds:
+        if round_.pairs is None:
             raise TraceError(
-                f"{found.where}: 'pairs' is missing, which other rounds have; write it at each, or at none."
+                f"{round_.where}: 'pairs' is missing, which other rounds have; write it at each, or at none."
             )
-        listed = found.ids.reshape(header.depth, top_k)
+        listed = round_.ids.reshape(header.depth, top_k)
         beside = np.concatenate([listed[:1], np.repeat(listed[1:], top_k, axis=0)])
-        scores = to_grid(found.pairs)
+        scores = to_grid(round_.pairs)
         order = np.lexsort((beside, -scores), axis=1)
         ids, log_probs = np.take_along_axis(beside, order, axis=1), np.take_along_axis(scores, order, axis=1)
         parts.append((listed[:-1].ravel(), ids, log_probs))

@@ -77,7 +77,7 @@ class TraceReport:
         num_bytes: of all files that the manifest lists.
     """
 
-    place: str
+    location: str
     manifest: Manifest
     text_id: str
     num_prompts: int
@@ -116,14 +116,14 @@ def _nothing(_record: SequenceRecord) -> None:
     """What somebody does with a sequence who does not look."""
 
 
-def check_trace(place: str | Path, on_record: Callable[[SequenceRecord], object] = _nothing) -> TraceReport:
+def check_trace(location: str | Path, on_record: Callable[[SequenceRecord], object] = _nothing) -> TraceReport:
     """Read all of a trace and prove it whole.
 
     Args:
-        place: a folder or an address, as in ``open_trace``.
+        location: a folder or an address, as in ``open_trace``.
         on_record: called with each sequence once it was checked.
     """
-    trace = open_trace(place)
+    trace = open_trace(location)
     zeros = {name: np.zeros(draft_set.depth, np.int64) for name, draft_set in trace.manifest.draft_sets.items()}
     tallies = {name: _DraftTally(zero, zero.copy()) for name, zero in zeros.items()}
     text_digests = []
@@ -131,29 +131,29 @@ def check_trace(place: str | Path, on_record: Callable[[SequenceRecord], object]
     for record in trace.records(list(tallies)):
         problem = find_problem(record, trace.manifest)
         if problem is not None:
-            raise TraceError(f"{place}: {problem}. The trace is damaged; copy it again, or record again.")
+            raise TraceError(f"{location}: {problem}. The trace is damaged; copy it again, or record again.")
         text_digests.append(text_digest(record))
         for name, tally in tallies.items():
             tally.add(record.drafts[name])
-            _check_decoded(place, name, record.drafts[name].rows(), next(decoded[name]))
+            _check_decoded(location, name, record.drafts[name].rows(), next(decoded[name]))
         on_record(record)
-    _compare(place, "text_id", trace.text_id, text_id(text_digests))
+    _compare(location, "text_id", trace.text_id, text_id(text_digests))
     for name, tally in tallies.items():
         producer = trace.manifest.draft_sets[name].model.digest
-        _compare(place, f"id of {name}", trace.draft_ids.get(name), draft_id(trace.text_id, producer, tally.digests))
+        _compare(location, f"id of {name}", trace.draft_ids.get(name), draft_id(trace.text_id, producer, tally.digests))
     channels = {name: _checked_channel(trace, name) for name in trace.manifest.channels}
     trace.token_texts()
     return _report(trace, tallies, channels)
 
 
-def _check_decoded(place: str | Path, draft: str, rows: DraftRows, kept: DraftRows | None) -> None:
+def _check_decoded(location: str | Path, draft: str, rows: DraftRows, decoded: DraftRows | None) -> None:
     """Refuse rows kept decoded that are not those of the files: replays would read them."""
-    if kept is not None and any(
-        not np.array_equal(getattr(rows, entry.name), getattr(kept, entry.name), equal_nan=True)
+    if decoded is not None and any(
+        not np.array_equal(getattr(rows, entry.name), getattr(decoded, entry.name), equal_nan=True)
         for entry in fields(rows)
     ):
         raise TraceError(
-            f"{place}: the rows of the draft set {draft} that are kept decoded are not those of its files; delete "
+            f"{location}: the rows of the draft set {draft} that are kept decoded are not those of its files; delete "
             f"{FOLDER} in the folder of the trace (or in the cache), and replays decode them anew."
         )
 
@@ -162,7 +162,7 @@ def _checked_channel(trace: Trace, name: str) -> ChannelReport:
     manifest, info = trace.manifest, trace.manifest.channels[name]
     written, num_bytes = trace.channel_ids[name], 0
     for shard in range(len(manifest.held().shards)):
-        num_bytes += checked_file(trace.place, manifest, channel_file(name, shard)).stat().st_size
+        num_bytes += checked_file(trace.location, manifest, channel_file(name, shard)).stat().st_size
     if not info.is_read:
         return ChannelReport(written, 0, 0, num_bytes, was_read=False)
     digests: list[str] = []
@@ -171,7 +171,7 @@ def _checked_channel(trace: Trace, name: str) -> ChannelReport:
         problem = find_channel_problem(recorded, columns, info, manifest)
         if problem is not None:
             raise TraceError(
-                f"{trace.place}, channel {name}: {problem}. The trace is damaged; copy it again, or record again."
+                f"{trace.location}, channel {name}: {problem}. The trace is damaged; copy it again, or record again."
             )
         digests.append(channel_digest(columns))
         num_rows += len(columns.rows)
@@ -180,17 +180,17 @@ def _checked_channel(trace: Trace, name: str) -> ChannelReport:
             exact = min(exact, columns.rows.exact_nodes(info.setting("depth")))
     if info.kind == POOL and info.setting(EXACT_NODES, -1) != exact:
         raise TraceError(
-            f"{trace.place}: the pools of {name} are exact up to {exact} nodes; the manifest says "
+            f"{trace.location}: the pools of {name} are exact up to {exact} nodes; the manifest says "
             f"{info.settings.get(EXACT_NODES, 'nothing')}. Copy the trace again, or record again."
         )
-    _compare(trace.place, f"id of {name}", written, channel_id(trace.text_id, info, digests))
+    _compare(trace.location, f"id of {name}", written, channel_id(trace.text_id, info, digests))
     return ChannelReport(written, num_rows, num_scored, num_bytes, was_read=True)
 
 
-def _compare(place: str | Path, name: str, written: str | None, found: str) -> None:
-    if written != found:
+def _compare(location: str | Path, name: str, written: str | None, computed: str) -> None:
+    if written != computed:
         raise TraceError(
-            f"{place}: the {name} of its content is {found}; the manifest says {written}. "
+            f"{location}: the {name} of its content is {computed}; the manifest says {written}. "
             "Files of two traces were mixed, or one was changed; copy the trace again, or record again."
         )
 
@@ -198,7 +198,7 @@ def _compare(place: str | Path, name: str, written: str | None, found: str) -> N
 def _report(trace: Trace, tallies: Mapping[str, _DraftTally], channels: Mapping[str, ChannelReport]) -> TraceReport:
     texts = trace.sequences()
     return TraceReport(
-        place=trace.place,
+        location=trace.location,
         manifest=trace.manifest,
         text_id=trace.text_id,
         num_prompts=len({(record.prompt.dataset, record.prompt.prompt_id) for record in texts}),

@@ -13,9 +13,9 @@ from os.path import realpath
 from pathlib import Path
 
 from simlab.errors import InUseError, TraceError, UsageError, enumerated
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.documents import JsonFields, first_difference, json_fields
 from simlab.traces.format.files import MANIFEST, UNFINISHED, write_beside
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.writer import NOTES_OF_PARTS, TraceWriter, read_beginning
 from simlab.untrusted.json_text import file_bytes
@@ -52,7 +52,7 @@ def begin_part(part: Part, folder: Path, manifest: Manifest, num_shards: int, re
         resume: go on with shards of this part that are there already.
     """
     # One after the other: the first writes down what is recorded, and the next ones compare.
-    with writing_alone(folder / MANIFEST, patience_s=_PATIENCE_S):
+    with exclusive_lock(folder / MANIFEST, patience_s=_PATIENCE_S):
         writer = TraceWriter(folder, manifest, num_shards, resume=True)
     own = part.strided(num_shards)
     num_done = sum(map(writer.is_done, own))
@@ -78,7 +78,7 @@ def finish_part(part: Part, writer: TraceWriter, num_shards: int, recording: Map
     write_beside(writer.folder / UNFINISHED / note, lambda file: file.write(text.encode()))
     # Whoever wrote the last shard sees all of them; of two who see them one finishes.
     if (writer.folder / MANIFEST).exists() or all(map(writer.is_done, range(num_shards))):
-        with suppress(InUseError), writing_alone(writer.folder / MANIFEST):
+        with suppress(InUseError), exclusive_lock(writer.folder / MANIFEST):
             writer.finish(_joined_notes([writer.folder]))
             _remove_free_locks(writer.folder)
 
@@ -117,7 +117,7 @@ def merge_recordings(folders: Sequence[Path], out: Path | None, step: Callable[[
     parts = [_begun(folder) for folder in folders]
     first = parts[0]
     holders = _holders(parts)
-    with writing_alone(out / MANIFEST):
+    with exclusive_lock(out / MANIFEST):
         writer = TraceWriter(out, first.manifest, first.num_shards, resume=True)
         for shard in range(first.num_shards):
             if holders[shard] != out:
@@ -149,8 +149,8 @@ def _begun(folder: Path) -> _Begun:
     manifest, num_shards = read_beginning(folder)
     if num_shards < 1:
         raise TraceError(f"the recording in {folder} says that it has {num_shards} shards: it is damaged; record again")
-    there = (_SHARD.fullmatch(path.name) for path in (folder / UNFINISHED).iterdir())
-    numbers = {int(found[1]) for found in there if found}
+    matches = (_SHARD.fullmatch(path.name) for path in (folder / UNFINISHED).iterdir())
+    numbers = {int(match[1]) for match in matches if match}
     return _Begun(folder, manifest, num_shards, frozenset(number for number in numbers if number < num_shards))
 
 
@@ -158,8 +158,8 @@ def _holders(parts: Sequence[_Begun]) -> dict[int, Path]:
     """In which folder each shard lies."""
     first, holders = parts[0], dict[int, Path]()
     for part in parts:
-        told = _first_told(first), _first_told(part)
-        differing = first_difference(*told, f"in {first.folder}", f"in {part.folder}")
+        facts = _first_facts(first), _first_facts(part)
+        differing = first_difference(*facts, f"in {first.folder}", f"in {part.folder}")
         if differing is not None:
             raise UsageError(
                 f"{first.folder} and {part.folder} are parts of different recordings: they differ in {differing}"
@@ -183,7 +183,7 @@ def _holders(parts: Sequence[_Begun]) -> dict[int, Path]:
     return holders
 
 
-def _first_told(begun: _Begun) -> dict[str, object]:
+def _first_facts(begun: _Begun) -> dict[str, object]:
     return begun.manifest.to_json() | {"num_shards": begun.num_shards}
 
 
@@ -194,16 +194,16 @@ def _of_parts(parts: Sequence[_Begun], shards: Sequence[int]) -> str:
         return ""
     (count,) = counts
     named = sorted({Part(number % count, count) for number in shards})
-    return f", of part {enumerated([str(one) for one in named])}"
+    return f", of part {enumerated([str(number) for number in named])}"
 
 
 def _notes(folder: Path) -> Iterator[tuple[Part, JsonFields]]:
     """What the parts in a folder say of their runs; it is outside every id, so what cannot be read is left out."""
     for path in sorted((folder / UNFINISHED).glob(NOTES_OF_PARTS)):
-        found = _NOTE.fullmatch(path.name)
+        match = _NOTE.fullmatch(path.name)
         with suppress(ValueError, OSError):
-            if found is not None:
-                yield Part(int(found[1]), int(found[2])), json_fields(file_bytes(path), path.name)
+            if match is not None:
+                yield Part(int(match[1]), int(match[2])), json_fields(file_bytes(path), path.name)
 
 
 def _joined_notes(folders: Sequence[Path]) -> dict[str, object]:
@@ -224,7 +224,7 @@ def _joined_notes(folders: Sequence[Path]) -> dict[str, object]:
 def _remove_free_locks(folder: Path) -> None:
     """Delete the locks that killed parts left in the folder of a finished trace."""
     for path in folder.iterdir():
-        found = _LOCK.fullmatch(path.name)
-        if found is not None:
-            with suppress(InUseError, TraceError), writing_alone(folder / found[1], patience_s=0):
+        match = _LOCK.fullmatch(path.name)
+        if match is not None:
+            with suppress(InUseError, TraceError), exclusive_lock(folder / match[1], patience_s=0):
                 pass  # whoever gets a lock takes it away at the end

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from simlab.channels import KINDS, TARGET, ChannelRows
-from simlab.channels.needs import Held, HeldChannel
+from simlab.channels.needs import RecordedChannel, TraceCapabilities
 from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_listed
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
 from simlab.traces.channels.columns import ChannelColumns
@@ -63,14 +63,14 @@ class Trace:
     A few shards are decoded at a time, in threads, ahead of whoever replays them; one of them however large it is.
 
     Attributes:
-        place: a folder or an address.
+        location: a folder or an address.
         manifest: what was recorded, and how.
         texts: all texts, in order.
         within: the indices of those that a study looks at; None: all.
         left_out: why it looks at no others, in a sentence; empty where it does.
     """
 
-    place: str
+    location: str
     manifest: Manifest
     texts: tuple[SequenceRecord, ...]
     within: frozenset[int] | None = None
@@ -97,7 +97,7 @@ class Trace:
         return {self.text_id: len(self.texts)}
 
     def __repr__(self) -> str:
-        return f"Trace({self.place!r}, text {self.text_id}, {len(self.texts)} sequences)"
+        return f"Trace({self.location!r}, text {self.text_id}, {len(self.texts)} sequences)"
 
     def _repr_html_(self) -> str:
         manifest = self.manifest
@@ -105,14 +105,14 @@ class Trace:
         num_tokens = sum(len(record.text) for record in self.texts)
         datasets = ", ".join(sorted({record.prompt.dataset for record in self.texts}))
         facts = {
-            "trace": f"{self.place} (text {self.text_id})",
+            "trace": f"{self.location} (text {self.text_id})",
             "target": f"{manifest.target.label}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}",
             "texts": f"{len(self.texts)} sequences of {len(prompts)} prompts ({datasets}), {num_tokens:,} tokens",
         }
-        for name, kept in manifest.draft_sets.items():
+        for name, draft_set in manifest.draft_sets.items():
             facts[f"draft set {name}"] = (
-                f"{kept.model.name}, block {kept.block_size} ({kept.depth} drafted ahead), at least {kept.min_width} "
-                f"candidates a depth, exact up to budget {kept.exact_budget}"
+                f"{draft_set.model.name}, block {draft_set.block_size} ({draft_set.depth} drafted ahead), at least "
+                f"{draft_set.min_width} candidates a depth, exact up to budget {draft_set.exact_budget}"
             )
         for name, channel in self.manifest.channels.items():
             facts[f"channel {name}"] = f"{channel.kind} of {channel.producer.name}"
@@ -124,13 +124,13 @@ class Trace:
     @property
     def label(self) -> str:
         """Where it is, for a reader."""
-        name = next((name for name in PACKAGED_TRACES if Path(self.place) == _DATA / name), None)
-        return self.place if name is None else f"the packaged trace{'' if name == SAMPLE else f' {name}'}"
+        name = next((name for name in PACKAGED_TRACES if Path(self.location) == _DATA / name), None)
+        return self.location if name is None else f"the packaged trace{'' if name == SAMPLE else f' {name}'}"
 
     @property
     def is_illustration(self) -> bool:
         """Whether it is the packaged trace that shows that each policy runs, and is too small to compare them."""
-        return Path(self.place) == _DATA / EVERY_CHANNEL
+        return Path(self.location) == _DATA / EVERY_CHANNEL
 
     def sequences(self) -> Sequence[SequenceRecord]:
         """All texts in order, without token rows and drafts; of a trace of which some are left out the others."""
@@ -142,21 +142,29 @@ class Trace:
         names = list(self.manifest.draft_sets)
         if name is not None and name not in names:
             listed = f"it holds {', '.join(names) or 'none'}"
-            raise TraceError(f"{self.place} holds no draft set {name!r}{named_or_listed(name, names, listed)}")
+            raise TraceError(f"{self.location} holds no draft set {name!r}{named_or_listed(name, names, listed)}")
         if name is None and len(names) != 1:
-            raise TraceError(f"{self.place} holds {len(names)} draft sets ({', '.join(names) or 'none'}); name one.")
+            raise TraceError(f"{self.location} holds {len(names)} draft sets ({', '.join(names) or 'none'}); name one.")
         return name if name is not None else names[0]
 
-    def holds(self, draft: str) -> Held:
+    def holds(self, draft: str) -> TraceCapabilities:
         """What there is for a replay of a draft set; `simlab.sequence_replay.check_needs` takes it."""
-        kept = self.manifest.draft_sets[draft]
+        draft_set = self.manifest.draft_sets[draft]
         channels = {
-            name: HeldChannel(info.kind, info.extends, info.settings, info.positions == ALL)
+            name: RecordedChannel(info.kind, info.extends, info.settings, info.positions == ALL)
             for name, info in self.manifest.channels.items()
         }
         imported = self.manifest.imported
         from_engine = "" if imported is None else imported.engine
-        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place, kept.root_seen, from_engine)
+        return TraceCapabilities(
+            draft_set.exact_budget,
+            draft_set.min_width,
+            channels,
+            draft,
+            self.location,
+            draft_set.root_seen,
+            from_engine,
+        )
 
     def recorded(
         self, draft: str | None = None, indices: Collection[int] | None = None, channels: Sequence[str] = ()
@@ -196,17 +204,17 @@ class Trace:
         wanted, name = self._wanted(indices), self.draft_name(draft)
         for channel in channels:
             self._check_is_read(channel)
-        kept = self.manifest.draft_sets[name]
-        root_bytes = _CANDIDATE_BYTES * kept.depth * kept.min_width
+        draft_set = self.manifest.draft_sets[name]
+        root_bytes = _CANDIDATE_BYTES * draft_set.depth * draft_set.min_width
         # From an address the files of a shard are fetched by the thread that reads it, ahead of those before it.
         shards = ((shard, sum(shard.num_roots) * root_bytes) for shard in self._shards(wanted))
 
         def read(shard: Shard) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
             rows = kept_draft_rows(shard, name)
-            if kept.candidates_only:
+            if draft_set.candidates_only:
                 rows = replace(rows, entropies=None)
-            found = {channel: self._channel_rows(channel, shard, name, rows) for channel in channels}
-            return shard.texts, rows, _Beside(found)
+            by_channel = {channel: self._channel_rows(channel, shard, name, rows) for channel in channels}
+            return shard.texts, rows, _Beside(by_channel)
 
         for texts, rows, beside in work_ahead(shards, read, _MOST_AHEAD_BYTES):
             firsts = np.cumsum([0, *(len(record.text) - 1 for record in texts)]).tolist()
@@ -219,12 +227,12 @@ class Trace:
                     end += 1
                 if end > begin:
                     parts = zip(texts[begin:end], firsts[begin:end], firsts[begin + 1 :], strict=False)
-                    some = [
-                        replace(one.recorded(), rows=rows.part(at, to, starts), channels=beside.part(at, to))
-                        for one, at, to in parts
+                    sequences = [
+                        replace(record.recorded(), rows=rows.part(at, to, starts), channels=beside.part(at, to))
+                        for record, at, to in parts
                     ]
                     together = rows.part(firsts[begin], firsts[end], starts)
-                    yield RecordedTexts(tuple(some), together, beside.part(firsts[begin], firsts[end]))
+                    yield RecordedTexts(tuple(sequences), together, beside.part(firsts[begin], firsts[end]))
                 begin = max(end, begin + 1)
 
     def runs(self, indices: Collection[int], most_roots: int = 1 << 40) -> Iterator[tuple[int, ...]]:
@@ -256,12 +264,12 @@ class Trace:
             names = list(self.manifest.channels)
             listed = f"it holds {', '.join(names) or 'none'}"
             raise MissingChannelError(
-                f"{self.place} holds no channel {channel!r}{named_or_listed(channel, names, listed)}; record it: "
-                f"`simlab record --trace {shlex.quote(self.place)} --add-channel {channel}=CHECKPOINT`"
+                f"{self.location} holds no channel {channel!r}{named_or_listed(channel, names, listed)}; record it: "
+                f"`simlab record --trace {shlex.quote(self.location)} --add-channel {channel}=CHECKPOINT`"
             )
         if not info.is_read:
             raise MissingChannelError(
-                f"the channel {channel} in {self.place} is of the kind {info.kind!r} at positions {info.positions}; "
+                f"the channel {channel} in {self.location} is of the kind {info.kind!r} at positions {info.positions}; "
                 f"this simlab reads {enumerated(KINDS)} at all positions"
             )
 
@@ -296,8 +304,8 @@ class Trace:
         for shard in self._shards(self._wanted(None), *files):
             rows = None if extends is None else kept_draft_rows(shard, extends)
             parts = [None] * len(shard.texts) if rows is None else list(parts_of(rows, shard.num_roots))
-            for record, part, found in zip(shard.texts, parts, read_channel_columns(shard, name, rows), strict=True):
-                yield replace(record.recorded(), rows=part), found
+            for record, part, columns in zip(shard.texts, parts, read_channel_columns(shard, name, rows), strict=True):
+                yield replace(record.recorded(), rows=part), columns
 
     def scan(self, table: str) -> pl.LazyFrame:
         """A checked file set for polars: ``sequences``, ``tokens``, or the name of a draft set."""
@@ -308,18 +316,18 @@ class Trace:
             names = [tokens_file(shard) for shard in range(num_shards)]
         else:
             names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
-        paths = [checked_file(self.place, self.manifest, name) for name in names]
+        paths = [checked_file(self.location, self.manifest, name) for name in names]
         _SCANNED.extend(paths)
         for path in paths:
             try:
                 check_size(path)
             except (OSError, ValueError) as error:
-                raise unreadable(self.place, path.name, error) from error
+                raise unreadable(self.location, path.name, error) from error
         return pl.scan_parquet(paths, glob=False)
 
     def token_texts(self) -> Mapping[int, bytes] | None:
         """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`."""
-        return read_token_texts(self.place, self.manifest)
+        return read_token_texts(self.location, self.manifest)
 
     def decoded_rows(self, draft: str) -> Iterator[DraftRows | None]:
         """The rows of each text that are kept decoded; None where none are, and none are made."""
@@ -350,12 +358,12 @@ class Trace:
         From an address its files, named by ``files``, are here then, and those of the next shards are being fetched.
         """
         every = enumerate(spans(self.manifest.held().shards))
-        shards = [Shard(self.place, self.manifest, number, self.texts[at:end]) for number, (at, end) in every]
-        found = [shard for shard in shards if any(record.index in wanted for record in shard.texts)]
-        if local_folder(self.place) is not None:
-            return iter(found)
-        fetch = partial(checked_file, self.place, self.manifest)
-        return fetched_ahead(found, lambda shard: [partial(fetch, name(shard.number)) for name in files])
+        shards = [Shard(self.location, self.manifest, number, self.texts[at:end]) for number, (at, end) in every]
+        chosen = [shard for shard in shards if any(record.index in wanted for record in shard.texts)]
+        if local_folder(self.location) is not None:
+            return iter(chosen)
+        fetch = partial(checked_file, self.location, self.manifest)
+        return fetched_ahead(chosen, lambda shard: [partial(fetch, name(shard.number)) for name in files])
 
 
 class _Beside:
@@ -366,10 +374,10 @@ class _Beside:
 
     def part(self, first: int, last: int) -> Mapping[str, ChannelRows]:
         """From one root up to another, without copying."""
-        return {name: one.part(first, last, starts) for name, (one, starts) in self._rows.items()}
+        return {name: rows.part(first, last, starts) for name, (rows, starts) in self._rows.items()}
 
 
-def open_trace(place: str | Path) -> Trace:
+def open_trace(location: str | Path) -> Trace:
     """A trace in a folder, or at an address: ``https://...``, ``hf://datasets/OWNER/NAME``, or what fsspec reads.
 
     Or a trace that comes with simlab, by its name, where no folder of that name is there. From an address each file is
@@ -378,21 +386,21 @@ def open_trace(place: str | Path) -> Trace:
     Raises:
         TraceError: there is no finished trace of a format that this simlab reads.
     """
-    if str(place) in PACKAGED_TRACES and not Path(place).exists():
-        place = packaged_trace(str(place))
-    manifest = read_manifest(place)
-    path = checked_file(place, manifest, SEQUENCES)
+    if str(location) in PACKAGED_TRACES and not Path(location).exists():
+        location = packaged_trace(str(location))
+    manifest = read_manifest(location)
+    path = checked_file(location, manifest, SEQUENCES)
     num = sum(manifest.held().shards)
-    check_holds(place, SEQUENCES, sequences_schema(), num, num * MOST_LISTED, path)
-    texts = read_sequences(place, path=path)
-    found = [record.index for record in texts]
-    if len(found) != num or found != list(range(num)):
+    check_holds(location, SEQUENCES, sequences_schema(), num, num * MOST_LISTED, path)
+    texts = read_sequences(location, path=path)
+    indices = [record.index for record in texts]
+    if len(indices) != num or indices != list(range(num)):
         raise TraceError(
-            f"{SEQUENCES} in {place}: expected sequences 0 ... {num - 1}; found {len(found)} "
+            f"{SEQUENCES} in {location}: expected sequences 0 ... {num - 1}; found {len(indices)} "
             "others. The file is of another trace; copy it again, or record again."
         )
-    check_texts(texts, manifest, f"{SEQUENCES} in {place}")
-    return Trace(str(place), manifest, tuple(texts))
+    check_texts(texts, manifest, f"{SEQUENCES} in {location}")
+    return Trace(str(location), manifest, tuple(texts))
 
 
 def packaged_trace(name: str = SAMPLE) -> Path:

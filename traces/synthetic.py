@@ -14,11 +14,11 @@ from simlab.grid import LOWEST, to_grid
 from simlab.jit import borrowing_kernel
 from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
-from simlab.testing.made_up_channels import (
-    made_up_branches,
-    made_up_features,
-    made_up_pools,
-    made_up_transitions,
+from simlab.testing.synthetic_channels import (
+    synthetic_branches,
+    synthetic_features,
+    synthetic_pools,
+    synthetic_transitions,
 )
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import BranchColumns, FeatureColumns, PoolColumns, TransitionColumns
@@ -60,16 +60,16 @@ def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_C
     depth, producer = trace.manifest.draft_sets[draft].depth, ModelInfo("synthetic", "", "synthetic-channels")
 
     def transitions(recorded: RecordedSequence) -> TransitionColumns:
-        return TransitionColumns(*made_up_transitions(recorded, channels.previous, channels.top_k, vocab_size))
+        return TransitionColumns(*synthetic_transitions(recorded, channels.previous, channels.top_k, vocab_size))
 
     def pool(recorded: RecordedSequence) -> PoolColumns:
-        return PoolColumns.unlabelled(made_up_pools(recorded, depth, channels.top_k, vocab_size, channels.beam))
+        return PoolColumns.unlabelled(synthetic_pools(recorded, depth, channels.top_k, vocab_size, channels.beam))
 
     def branches(recorded: RecordedSequence) -> BranchColumns:
-        return BranchColumns(*made_up_branches(recorded, depth, channels.top_k, vocab_size))
+        return BranchColumns(*synthetic_branches(recorded, depth, channels.top_k, vocab_size))
 
     def features(recorded: RecordedSequence) -> FeatureColumns:
-        return FeatureColumns(made_up_features(recorded, len(channels.routes.split("|"))))
+        return FeatureColumns(synthetic_features(recorded, len(channels.routes.split("|"))))
 
     of_rows = {"depth": depth, "previous": channels.previous, "top_k": channels.top_k, "order": BASE_RANK}
     of_nodes = {"depth": depth, "top_k": channels.top_k, "beam": channels.beam}
@@ -203,7 +203,7 @@ def write_synthetic_trace(
     writer = TraceWriter(folder, manifest, num_shards, resume=False, is_made_up=True)
     shards = enumerate(shards_of(records, prompts_per_shard) if num_sequences else iter([[]]))
     weighed = ((shard, sum(len(record.text) for record in shard[1]) * depth * kept) for shard in shards)
-    for _ in work_ahead(weighed, lambda one: writer.write(*one), _MOST_AHEAD):
+    for _ in work_ahead(weighed, lambda shard: writer.write(*shard), _MOST_AHEAD):
         pass
     writer.finish({})
     if channels is not None:
@@ -246,11 +246,11 @@ def _sequence(
 
 
 def _prompt(rng: np.random.Generator, index: int, vocab_size: int) -> Prompt:
-    place = index % 4
-    dataset = ("math", "code", "chat", "chat")[place]
+    kind = index % 4
+    dataset = ("math", "code", "chat", "chat")[kind]
     number = _prompt_number(index)
     token_ids = rng.integers(1, vocab_size, int(rng.integers(3, 9))).astype(np.int32)
-    return Prompt(f"{dataset}-{number}", dataset, turn=int(place == 3), sample=0, token_ids=token_ids)
+    return Prompt(f"{dataset}-{number}", dataset, turn=int(kind == 3), sample=0, token_ids=token_ids)
 
 
 def _prompt_number(index: int) -> int:
@@ -287,16 +287,16 @@ def _draft(
     valid = ahead < len(text)
     most = min(kept + heads.extra, vocab_size)
     counts = rng.integers(kept, most + 1, (num, depth))
-    there = np.arange(most) < counts[:, :, np.newaxis]
+    listed = np.arange(most) < counts[:, :, np.newaxis]
     outside = np.where(counts < vocab_size, rng.uniform(0.001, 0.2, (num, depth)), 0.0)
-    log_probs = _log_probs(rng, there, outside, heads)
-    places = _places_of_truth(rng, counts, vocab_size, heads)
+    log_probs = _log_probs(rng, listed, outside, heads)
+    truth_ranks = _places_of_truth(rng, counts, vocab_size, heads)
     truth = text[np.minimum(ahead, len(text) - 1)]
     stride = rng.choice(strides, truth.shape)
     num_listed = int(counts.sum())
     ids, scores = np.empty(num_listed, np.int32), np.empty(num_listed, np.float32)
-    ranks, true_log_prob = places.astype(np.int32), np.full(counts.shape, LOWEST, np.float32)
-    _list_in_order(log_probs, counts, places, truth, stride, vocab_size, ids, scores, ranks, true_log_prob)
+    ranks, true_log_prob = truth_ranks.astype(np.int32), np.full(counts.shape, LOWEST, np.float32)
+    _list_in_order(log_probs, counts, truth_ranks, truth, stride, vocab_size, ids, scores, ranks, true_log_prob)
     with np.errstate(divide="ignore"):
         outside_log_mass = to_grid(np.log(outside))
     return DraftColumns(
@@ -305,20 +305,20 @@ def _draft(
         ids=ids,
         log_probs=scores,
         outside_log_mass=outside_log_mass,
-        entropy=_entropy(log_probs, there),
+        entropy=_entropy(log_probs, listed),
         true_rank=ranks,
         true_log_prob=true_log_prob,
         valid=valid,
     )
 
 
-def _log_probs(rng: np.random.Generator, there: Bools, outside: Doubles, heads: SyntheticHeads) -> Floats:
+def _log_probs(rng: np.random.Generator, listed: Bools, outside: Doubles, heads: SyntheticHeads) -> Floats:
     """Falling with the rank, on the grid; -255 where nothing is kept."""
     sharpness = heads.peak * rng.uniform(0.5, 1.5, outside.shape)[:, :, np.newaxis]
-    scores = -sharpness * np.log1p(np.arange(there.shape[2])) - np.cumsum(rng.exponential(0.01, there.shape), axis=2)
+    scores = -sharpness * np.log1p(np.arange(listed.shape[2])) - np.cumsum(rng.exponential(0.01, listed.shape), axis=2)
     tied = rng.random(outside.shape) < heads.tie_share
     scores[tied] = np.floor(scores[tied] * 2) / 2
-    mass = np.where(there, np.exp(scores), 0.0)
+    mass = np.where(listed, np.exp(scores), 0.0)
     with np.errstate(divide="ignore"):
         return to_grid(np.log(mass / mass.sum(axis=2, keepdims=True) * (1 - outside[:, :, np.newaxis])))
 
@@ -336,7 +336,7 @@ def _places_of_truth(rng: np.random.Generator, counts: Longs, vocab_size: int, h
 def _list_in_order(
     log_probs: Floats,
     counts: Longs,
-    places: Longs,
+    truth_ranks: Longs,
     truth: Ints,
     strides: Longs,
     vocab_size: int,
@@ -352,7 +352,7 @@ def _list_in_order(
     Args:
         log_probs: float32 ``[T - 1, D, most]``.
         counts: int64 ``[T - 1, D]``, how many of these there are.
-        places: int64 ``[T - 1, D]``, where among them the true token stands.
+        truth_ranks: int64 ``[T - 1, D]``, where among them the true token stands.
         truth: int32 ``[T - 1, D]``.
         strides: int64 ``[T - 1, D]``.
         vocab_size: of the drafter.
@@ -366,22 +366,22 @@ def _list_in_order(
         for depth in range(counts.shape[1]):
             count, true_id = counts[row, depth], np.int64(truth[row, depth])
             for rank in range(count):
-                one = (true_id + (rank - places[row, depth]) * strides[row, depth]) % vocab_size
+                token = (true_id + (rank - truth_ranks[row, depth]) * strides[row, depth]) % vocab_size
                 score = log_probs[row, depth, rank]
                 at = begin + rank
                 while at > begin and (
-                    scores[at - 1] < score or (scores[at - 1] == score and np.int64(ids[at - 1]) > one)
+                    scores[at - 1] < score or (scores[at - 1] == score and np.int64(ids[at - 1]) > token)
                 ):
                     scores[at], ids[at] = scores[at - 1], ids[at - 1]
                     at -= 1
-                scores[at], ids[at] = score, one
+                scores[at], ids[at] = score, token
             for rank in range(count):
                 if np.int64(ids[begin + rank]) == true_id:
                     ranks[row, depth], true_log_probs[row, depth] = rank, scores[begin + rank]
             begin += count
 
 
-def _entropy(log_probs: Floats, there: Bools) -> Floats:
-    values = np.where(there, log_probs, 0.0)
-    entropy = -(np.exp(values) * values * there).sum(axis=2)
+def _entropy(log_probs: Floats, listed: Bools) -> Floats:
+    values = np.where(listed, log_probs, 0.0)
+    entropy = -(np.exp(values) * values * listed).sum(axis=2)
     return np.asarray(np.maximum(entropy, 0), dtype=np.float32)

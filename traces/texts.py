@@ -42,10 +42,10 @@ def tokens_of(trace: Trace) -> list[int]:
     """Every token of the trace's prompts, texts and candidates, once, by id."""
     columns = [("sequences", "prompt_token_ids"), ("sequences", "text_token_ids")]
     columns += [(name, "ids") for name in trace.manifest.draft_sets]
-    found: set[int] = set()
+    tokens: set[int] = set()
     for table, column in columns:
-        found.update(trace.scan(table).select(pl.col(column).explode().unique()).collect()[column].drop_nulls())
-    return sorted(found)
+        tokens.update(trace.scan(table).select(pl.col(column).explode().unique()).collect()[column].drop_nulls())
+    return sorted(tokens)
 
 
 _COLUMNS = ("prompt_ids", "text_ids")
@@ -75,8 +75,8 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
     columns = _COLUMNS if set(_COLUMNS) <= set(table.columns) else _COLUMNS_OF_A_TRACE
     missing = [name for name in columns if name not in table.columns]
     if missing or table.height == 0:
-        found = f"columns {', '.join(table.columns)}" if missing else "no rows"
-        raise PromptError(f"{path} has {found}; expected lists of token ids in columns prompt_ids and text_ids")
+        problem = f"columns {', '.join(table.columns)}" if missing else "no rows"
+        raise PromptError(f"{path} has {problem}; expected lists of token ids in columns prompt_ids and text_ids")
     for name in columns:
         kind = table.schema[name]
         inner = kind.inner if isinstance(kind, pl.List) else None
@@ -107,8 +107,8 @@ def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
             value = parse_json(line)
         except ValueError:
             value = None
-        found = value if isinstance(value, dict) else {}
-        before, text = _ids(found.get("prompt_ids", [])), _ids(found.get("text_ids"))
+        entry = value if isinstance(value, dict) else {}
+        before, text = _ids(entry.get("prompt_ids", [])), _ids(entry.get("text_ids"))
         if before is None or text is None:
             raise PromptError(f"{path}, line {number}: expected an object with text_ids, a list of token ids")
         yield before, text
@@ -116,5 +116,5 @@ def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
 
 def _ids(value: object) -> list[int] | None:
     """The value, if it is a list of token ids."""
-    is_list = isinstance(value, list) and all(type(one) is int and 0 <= one <= _LARGEST_ID for one in value)
+    is_list = isinstance(value, list) and all(type(token) is int and 0 <= token <= _LARGEST_ID for token in value)
     return cast(list[int], value) if is_list else None

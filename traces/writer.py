@@ -15,7 +15,6 @@ import polars as pl
 
 from simlab.errors import TraceError
 from simlab.traces.decoded import FOLDER
-from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.documents import first_difference, json_fields, with_digest
 from simlab.traces.format.files import (
@@ -45,6 +44,7 @@ from simlab.traces.format.frames import (
     text_id,
     tokens_frame,
 )
+from simlab.traces.format.lock import lock_file
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import Shard, read_records, read_sequences
@@ -190,8 +190,8 @@ class TraceWriter:
         if missing:
             raise ValueError(f"shards {missing} are not written yet")
         texts = [self.read_back(shard) for shard in range(self._num_shards)]
-        found = [record.index for part in texts for record in part]
-        if found != list(range(len(found))):
+        indices = [record.index for part in texts for record in part]
+        if indices != list(range(len(indices))):
             raise ValueError("the sequences of the shards, in order, must count up from 0")
         return texts
 
@@ -233,26 +233,28 @@ class TraceWriter:
         write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
 
     def _meet_unfinished(self) -> None:
-        manifest, found = read_beginning(self.folder)
+        manifest, num_shards = read_beginning(self.folder)
         self._must_agree(manifest)
-        if found != self._num_shards:
+        if num_shards != self._num_shards:
             raise TraceError(
-                f"{self.folder} holds a recording in {found} shards; this one has "
+                f"{self.folder} holds a recording in {num_shards} shards; this one has "
                 f"{self._num_shards}. Resume with the same prompts and options, or choose another --out."
             )
         remove_leftovers(self.folder)
         remove_leftovers(self._unfinished)
 
     def _meet_complete(self) -> None:
-        found = replace(read_manifest(self.folder), contents=None)
+        existing = replace(read_manifest(self.folder), contents=None)
         # What was added to the finished trace is no part of the recording that is repeated.
-        drafted = {name: one for name, one in found.draft_sets.items() if name in self._manifest.draft_sets}
-        self._must_agree(replace(found, draft_sets=drafted, channels={}))
+        drafted = {
+            name: draft_set for name, draft_set in existing.draft_sets.items() if name in self._manifest.draft_sets
+        }
+        self._must_agree(replace(existing, draft_sets=drafted, channels={}))
         self.is_complete = True
         self._clean()
 
-    def _must_agree(self, found: Manifest) -> None:
-        differing = first_difference(found.to_json(), self._manifest.to_json())
+    def _must_agree(self, existing: Manifest) -> None:
+        differing = first_difference(existing.to_json(), self._manifest.to_json())
         if differing is not None:
             raise TraceError(
                 f"{self.folder} holds a recording with another {differing}. "

@@ -64,18 +64,18 @@ class BatchAdvice:
     @property
     def compared(self) -> tuple[str, ...]:
         """What could be compared, the simplest first."""
-        there = {NOTHING: True, CHAIN: self.chain is not None, TREE: self.tree is not None}
-        return tuple(one for one, is_there in there.items() if is_there)
+        known = {NOTHING: True, CHAIN: self.chain is not None, TREE: self.tree is not None}
+        return tuple(choice for choice, is_there in known.items() if is_there)
 
     def verdict(self, more: str, less: str) -> bool | None:
         """Whether the more complex of two choices is faster (True) or slower (False); None: not known."""
-        found, bound = self.gains.get((more, less)), self.bounds.get((more, less))
-        verdict = None if found is None else found.verdict
+        gain, bound = self.gains.get((more, less)), self.bounds.get((more, less))
+        verdict = None if gain is None else gain.verdict
         return None if verdict and bound is not None and not bound.verdict else verdict
 
-    def beats(self, one: str, other: str) -> bool:
+    def beats(self, choice: str, other: str) -> bool:
         """Whether a choice is significantly faster than another one."""
-        return self.verdict(one, other) is True or self.verdict(other, one) is False
+        return self.verdict(choice, other) is True or self.verdict(other, choice) is False
 
     @property
     def choice(self) -> str:
@@ -103,9 +103,9 @@ class BatchAdvice:
     @property
     def undecided(self) -> tuple[str, ...]:
         """The other choices that may be as fast."""
-        behind = [one for one in self.compared if self.beats(self.choice, one)]
-        behind += [one for one in self.compared for known in behind if self.beats(known, one)]
-        return tuple(one for one in self.compared if one not in (self.choice, *behind))
+        behind = [choice for choice in self.compared if self.beats(self.choice, choice)]
+        behind += [choice for choice in self.compared for known in behind if self.beats(known, choice)]
+        return tuple(choice for choice in self.compared if choice not in (self.choice, *behind))
 
     @property
     def drafting(self) -> bool | None:
@@ -116,17 +116,17 @@ class BatchAdvice:
 
     def label(self, choice: str) -> str:
         """What a choice is called in a sentence: the policy, as it is typed."""
-        found = {CHAIN: self.chain, TREE: self.tree}.get(choice)
-        return AUTOREGRESSIVE if found is None else found.policy
+        summary = {CHAIN: self.chain, TREE: self.tree}.get(choice)
+        return AUTOREGRESSIVE if summary is None else summary.policy
 
     def why_undecided(self, more: str, less: str) -> str:
         """Why there is no verdict on two choices: one of ``PROMPTS``, ``FEW``, ``PRICES`` and ``MODEL``."""
-        found = self.gains[more, less]
-        if found.prompts < FEW_PROMPTS:
+        gain = self.gains[more, less]
+        if gain.prompts < FEW_PROMPTS:
             return FEW
-        if found.differs_by_prompts and found.is_within_price_noise:
+        if gain.differs_by_prompts and gain.is_within_price_noise:
             return PRICES
-        return MODEL if found.verdict else PROMPTS
+        return MODEL if gain.verdict else PROMPTS
 
     @property
     def sure(self) -> str:
@@ -146,20 +146,20 @@ class BatchAdvice:
             return ""
         pairs = [self._pair(other) for other in self.undecided]
         more, less = max(pairs, key=lambda pair: self.gains[pair].ratio)
-        found, bound, why = self.gains[more, less], self.bounds.get((more, less)), self.why_undecided(more, less)
+        gain, bound, why = self.gains[more, less], self.bounds.get((more, less)), self.why_undecided(more, less)
         first, second = f"Batch {self.of.batch}: {self.label(more)}", self.label(less)
         if why == MODEL and bound is not None:
             return (
-                f"{first} is {ratio_text(found)} times as fast as {second} by modelled prices, and "
+                f"{first} is {ratio_text(gain)} times as fast as {second} by modelled prices, and "
                 f"{ratio_text(bound)} if {self.of.batch} texts cost {second} no more than one text; measure this batch."
             )
-        word = "slower" if found.ratio < 1 else "faster"
+        word = "slower" if gain.ratio < 1 else "faster"
         reason = {FEW: f"; fewer than {FEW_PROMPTS} prompts", PRICES: "; within the noise of the prices"}.get(why, "")
-        return f"{first} is not significantly {word} than {second}: {ratio_text(found)}{reason}."
+        return f"{first} is not significantly {word} than {second}: {ratio_text(gain)}{reason}."
 
     def row(self) -> dict[str, object]:
         """As a script reads it; what is not known is None."""
-        found: dict[str, object] = {
+        row: dict[str, object] = {
             "batch": self.of.batch,
             "modelled": self.of.what_if,
             "prices": self.of.heading,
@@ -178,11 +178,11 @@ class BatchAdvice:
         names = {(CHAIN, NOTHING): "chain_speedup", (TREE, NOTHING): "tree_speedup", (TREE, CHAIN): "tree_over_chain"}
         for pair, name in names.items():
             gain = self.gains.get(pair)
-            found[name] = None if gain is None else finite(gain.ratio)
-            found |= (UNKNOWN if gain is None else gain.ratio_interval).row(f"{name}_ci")
-            found[f"{name}_verdict"] = None if gain is None else _WORDS[self.verdict(*pair)]
-            found |= (UNKNOWN if gain is None else gain.price_interval).row(f"{name}_price")
-        return found | {f"tree_{name}": value for name, value in tree_needs(self.chain, self.tree).items()}
+            row[name] = None if gain is None else finite(gain.ratio)
+            row |= (UNKNOWN if gain is None else gain.ratio_interval).row(f"{name}_ci")
+            row[f"{name}_verdict"] = None if gain is None else _WORDS[self.verdict(*pair)]
+            row |= (UNKNOWN if gain is None else gain.price_interval).row(f"{name}_price")
+        return row | {f"tree_{name}": value for name, value in tree_needs(self.chain, self.tree).items()}
 
 
 _WORDS = {True: FASTER, False: SLOWER, None: NOT_KNOWN}
@@ -209,18 +209,19 @@ def batch_advice(
         kinds: of ``CHAIN`` and ``TREE`` those that are compared at any batch size.
     """
     summaries = {summary.policy: summary for summary in summarise(rows)}
-    choosing = [one for one in summarise(chosen_on) if one.policy in summaries and one.name != BASELINE]
-    if any(not one.speed.tokens_per_s > 0 for one in choosing):
+    choosing = [summary for summary in summarise(chosen_on) if summary.policy in summaries and summary.name != BASELINE]
+    if any(not summary.speed.tokens_per_s > 0 for summary in choosing):
         raise CostError(f"the latency profile {of.cost_id} gives no speed at batch size {of.batch}; measure it again")
     best: dict[str, Summary] = {}
     for kind in (CHAIN, TREE):
-        some = [one for one in choosing if (one.name == CHAIN) is (kind == CHAIN)]
-        if some:
-            best[kind] = summaries[max(some, key=lambda one: one.speed.tokens_per_s).policy]
+        of_kind = [summary for summary in choosing if (summary.name == CHAIN) is (kind == CHAIN)]
+        if of_kind:
+            best[kind] = summaries[max(of_kind, key=lambda summary: summary.speed.tokens_per_s).policy]
     plain = rows.filter(pl.col("name") == BASELINE)
     runs = {NOTHING: PolicyRun(NOTHING, plain, plain)}
     runs |= {
-        kind: PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain) for kind, one in best.items()
+        kind: PolicyRun(summary.policy, rows.filter(pl.col("policy") == summary.policy), plain)
+        for kind, summary in best.items()
     }
     pairs = [(kind, NOTHING) for kind in best] + [(TREE, CHAIN)] * (len(best) == 2)
     bounds = {} if alone is None else _compared(runs | {NOTHING: PolicyRun(NOTHING, alone, alone)}, pairs)
@@ -240,9 +241,9 @@ def _compared(runs: Mapping[str, PolicyRun], pairs: Sequence[tuple[str, str]]) -
     if not pairs:
         return {}
     order = list(runs)
-    places = [(order.index(more), order.index(less)) for more, less in pairs]
-    found = compare_pairs(prompt_sums(list(runs.values())), [run.name for run in runs.values()], places, MEASURE)
-    return dict(zip(pairs, adjust_family(found), strict=True))
+    indices = [(order.index(more), order.index(less)) for more, less in pairs]
+    comparisons = compare_pairs(prompt_sums(list(runs.values())), [run.name for run in runs.values()], indices, MEASURE)
+    return dict(zip(pairs, adjust_family(comparisons), strict=True))
 
 
 def tree_needs(chain: Summary | None, tree: Summary | None) -> dict[str, float | None]:
@@ -284,9 +285,9 @@ def _round(summary: Summary) -> tuple[float, float, float]:
 _HEADS = ("batch", "prices", "do this", "gain [95 %]", "over", "speedup", "sure")
 
 
-def advice_table(found: Sequence[BatchAdvice]) -> str:
+def advice_table(batches: Sequence[BatchAdvice]) -> str:
     """A line for each batch size."""
-    return aligned([_HEADS, *map(_cells, found)], [True] * len(_HEADS))
+    return aligned([_HEADS, *map(_cells, batches)], [True] * len(_HEADS))
 
 
 def _cells(advice: BatchAdvice) -> tuple[str, ...]:
@@ -328,13 +329,13 @@ def ratio_text(comparison: Comparison | None) -> str:
     return f"{comparison.ratio:.2f} {interval}".rstrip()
 
 
-def advice_sentences(found: Sequence[BatchAdvice]) -> list[str]:
+def advice_sentences(batches: Sequence[BatchAdvice]) -> list[str]:
     """What stands below the table, from its verdicts: the trees by name, where drafting pays, and what is not known."""
-    compared = [advice for advice in found if len(advice.compared) > 1]
+    compared = [advice for advice in batches if len(advice.compared) > 1]
     drafting = [advice for advice in compared if advice.choice != NOTHING and TREE in advice.compared]
     trees = {a.of.batch: a.verdict(TREE, CHAIN) for a in drafting if CHAIN in a.compared}
     return [
-        *_tree_names(found),
+        *_tree_names(batches),
         *([where_sentence("Drafting", {a.of.batch: a.drafting for a in compared})] if compared else []),
         *([where_sentence("A tree over the chain", trees)] if trees else []),
         *(sentence for advice in compared if (sentence := advice.doubt())),
@@ -342,9 +343,9 @@ def advice_sentences(found: Sequence[BatchAdvice]) -> list[str]:
     ]
 
 
-def _tree_names(found: Sequence[BatchAdvice]) -> list[str]:
+def _tree_names(batches: Sequence[BatchAdvice]) -> list[str]:
     names: dict[str, list[str]] = {}
-    for advice in found:
+    for advice in batches:
         if advice.choice == TREE:
             names.setdefault(advice.label(TREE), []).append(str(advice.of.batch))
     listed = [f"{label} (batch {', '.join(batches)})" for label, batches in names.items()]
@@ -361,7 +362,10 @@ def where_sentence(name: str, verdicts: Mapping[int, bool | None]) -> str:
         name: what is compared.
         verdicts: by batch size, of those that were compared; None: there is no verdict.
     """
-    at = {word: sorted(batch for batch, one in verdicts.items() if one is which) for which, word in _WORDS.items()}
+    at = {
+        word: sorted(batch for batch, verdict in verdicts.items() if verdict is wanted)
+        for wanted, word in _WORDS.items()
+    }
     parts = [f"{word} at {', '.join(map(str, batches))}" for word, batches in at.items() if batches]
     faster, slower = at[FASTER], at[SLOWER]
     stops = faster and slower and max(faster) < min(slower)
@@ -369,21 +373,23 @@ def where_sentence(name: str, verdicts: Mapping[int, bool | None]) -> str:
     return f"{name}: {'; '.join(parts).replace(' at ', ' at batch ', 1)}.{end}"
 
 
-def no_tree_sentence(found: Sequence[BatchAdvice], who: str) -> str:
+def no_tree_sentence(batches: Sequence[BatchAdvice], who: str) -> str:
     """What it costs to have no tree, in one number, where it costs the most; empty where no tree was compared.
 
     Args:
-        found: of each batch size.
+        batches: of each batch size.
         who: engines that draft no trees, in words.
     """
-    compared = [advice for advice in found if TREE in advice.compared]
+    compared = [advice for advice in batches if TREE in advice.compared]
     if not compared:
         return ""
     costly = [(advice, gain) for advice in compared if advice.choice == TREE and (gain := advice.gain) is not None]
     if not costly:
         return f"{who} no trees; at no batch size here is that a significant loss."
     advice, gain = max(costly, key=lambda pair: pair[1].ratio)
-    share, low, high = (100 * (1 - 1 / one) for one in (gain.ratio, gain.ratio_interval.low, gain.ratio_interval.high))
+    share, low, high = (
+        100 * (1 - 1 / ratio) for ratio in (gain.ratio, gain.ratio_interval.low, gain.ratio_interval.high)
+    )
     where = f"at batch {advice.of.batch}" + (", the most here" if len(costly) > 1 else "")
     return f"{who} no trees: that costs {share:.1f} % [{low:.1f}, {high:.1f}] of the tokens/s {where}."
 

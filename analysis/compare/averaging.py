@@ -36,10 +36,10 @@ class BothMeans:
 
     def row(self) -> dict[str, Scalar]:
         """Flat scalars, as a script reads them; what is not known is None."""
-        found: dict[str, Scalar] = {"run": self.run, "prompts": self.prompts}
+        row: dict[str, Scalar] = {"run": self.run, "prompts": self.prompts}
         for name, estimate in ((POOLED, self.pooled), (MACRO, self.macro), ("macro_over_pooled", self.over)):
-            found |= estimate.row(name, digits=None)
-        return found
+            row |= estimate.row(name, digits=None)
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class RankingFlip:
 
     def row(self) -> dict[str, Scalar]:
         """The comparison by both means as flat scalars, as a script reads them."""
-        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
+        row: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
         for name, comparison in (("pooled", self.pooled), ("macro", self.macro)):
-            found |= {f"{name}_ratio": comparison.ratio, f"{name}_differs": comparison.differs}
-            found |= comparison.ratio_interval.row(f"{name}_ci")
-        return found
+            row |= {f"{name}_ratio": comparison.ratio, f"{name}_differs": comparison.differs}
+            row |= comparison.ratio_interval.row(f"{name}_ci")
+        return row
 
 
 def both_means(run: PolicyRun) -> BothMeans:
@@ -86,10 +86,13 @@ def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
     pairs = list(combinations(range(len(runs)), 2))
     if not pairs:
         return []
-    found = {(run.measure, run.first, run.second): run for run in compare_runs(runs, pairs)}
+    comparisons = {(run.measure, run.first, run.second): run for run in compare_runs(runs, pairs)}
     both = [
-        RankingFlip(found[POOLED, runs[one].name, runs[other].name], found[MACRO, runs[one].name, runs[other].name])
-        for one, other in pairs
-        if (POOLED, runs[one].name, runs[other].name) in found
+        RankingFlip(
+            comparisons[POOLED, runs[first].name, runs[second].name],
+            comparisons[MACRO, runs[first].name, runs[second].name],
+        )
+        for first, second in pairs
+        if (POOLED, runs[first].name, runs[second].name) in comparisons
     ]
     return [flip for flip in both if (flip.pooled.ratio - 1) * (flip.macro.ratio - 1) < 0]

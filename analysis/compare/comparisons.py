@@ -114,23 +114,23 @@ class Comparison:
 
     def row(self) -> dict[str, Slice]:
         """Flat scalars, as a script reads them; what is not known is None."""
-        found: dict[str, Slice] = {}
+        row: dict[str, Slice] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Interval):
-                found |= value.row(_ENDS[field.name])
+                row |= value.row(_ENDS[field.name])
             else:
-                found[field.name] = finite(value) if isinstance(value, float) else value
-        return found | {"differs": self.differs}
+                row[field.name] = finite(value) if isinstance(value, float) else value
+        return row | {"differs": self.differs}
 
 
 def compare_pairs(
-    found: PromptSums, names: Sequence[str], pairs: Sequence[tuple[int, int]], measure: str, value: Slice = None
+    by_prompt: PromptSums, names: Sequence[str], pairs: Sequence[tuple[int, int]], measure: str, value: Slice = None
 ) -> list[Comparison]:
     """Each pair of runs by one measure, each alone; `adjust_family` reads them together.
 
     Args:
-        found: of all runs.
+        by_prompt: of all runs.
         names: of the runs.
         pairs: places of two runs each.
         measure: one of ``POWERS``.
@@ -142,18 +142,18 @@ def compare_pairs(
     if measure not in POWERS:
         raise ValueError(f"measure must be one of {', '.join(POWERS)}; got {measure!r}")
     columns = [COLUMNS.index(name) for name in POWERS[measure]]
-    sums = found.sums[:, :, columns]
+    sums = by_prompt.sums[:, :, columns]
     logs = logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
-    equal = [bool(np.array_equal(sums[:, one], sums[:, other])) for one, other in pairs]
-    return compare_logs(logs, price_spread(found, measure), equal, names, pairs, measure, value)
+    equal = [bool(np.array_equal(sums[:, first], sums[:, second])) for first, second in pairs]
+    return compare_logs(logs, price_spread(by_prompt, measure), equal, names, pairs, measure, value)
 
 
-def price_spread(found: PromptSums, measure: str) -> PriceSpread:
+def price_spread(by_prompt: PromptSums, measure: str) -> PriceSpread:
     """Logarithms of one of ``POWERS`` at each draw of the prices; nan of what does not depend on seconds."""
     powers = [POWERS[measure].get(name, 0) for name in ("seconds", "plain_seconds")]
-    parts = [power * found.log_draws[:, index] for index, power in enumerate(powers) if power]
-    unknown = np.full_like(found.log_draws[:, 0], np.nan)
-    return PriceSpread(np.sum(parts, axis=0) if parts else unknown, found.profiles)
+    parts = [power * by_prompt.log_draws[:, index] for index, power in enumerate(powers) if power]
+    unknown = np.full_like(by_prompt.log_draws[:, 0], np.nan)
+    return PriceSpread(np.sum(parts, axis=0) if parts else unknown, by_prompt.profiles)
 
 
 def compare_logs(
@@ -186,8 +186,8 @@ def compare_logs(
     return [
         Comparison(
             measure=measure,
-            first=names[one],
-            second=names[other],
+            first=names[left],
+            second=names[right],
             slice=value,
             prompts=logs.num_prompts,
             first_value=float(np.exp(first.whole[index])),
@@ -196,7 +196,7 @@ def compare_logs(
             difference_interval=differences[index],
             ratio=float(np.exp(ratio.whole[index])),
             ratio_interval=_exp(ratios[index]),
-            price_interval=prices.ratio_interval(one, other, float(np.exp(ratio.whole[index]))),
+            price_interval=prices.ratio_interval(left, right, float(np.exp(ratio.whole[index]))),
             p_value=float(p_values[index]),
             p_adjusted=float(p_values[index]),
             log_error=float(errors[index]),
@@ -205,7 +205,7 @@ def compare_logs(
             family=1,
             equal=equal[index],
         )
-        for index, (one, other) in enumerate(pairs)
+        for index, (left, right) in enumerate(pairs)
     ]
 
 
@@ -250,8 +250,8 @@ def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
     """nan where there is no error to hold a difference against."""
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(logs == 0, 0.0, np.abs(logs) / errors)
-    found = 2 * stdtr(degrees, -distance)
-    return np.asarray(np.where(np.isfinite(errors) & np.isfinite(logs), found, np.nan), np.float64)
+    p_values = 2 * stdtr(degrees, -distance)
+    return np.asarray(np.where(np.isfinite(errors) & np.isfinite(logs), p_values, np.nan), np.float64)
 
 
 def _exp(interval: Interval) -> Interval:
@@ -277,14 +277,14 @@ def compare_runs(
         return []
     families = [] if by is None else [runs_by_slice(runs, by)]
     names = [run.name for run in runs]
-    found = []
+    comparisons = []
     for family in [*families, runs_by_slice(runs, None)]:
-        parts = [(value, prompt_sums(some)) for value, some in family]
+        parts = [(value, prompt_sums(of_slice)) for value, of_slice in family]
         for measure in POWERS:
             alone = [pair for value, sums in parts for pair in compare_pairs(sums, names, pairs, measure, value)]
-            found += adjust_family(alone, correction)
-    known = {comparison.measure for comparison in found if not math.isnan(comparison.ratio)}
-    return [comparison for comparison in found if comparison.measure in known]
+            comparisons += adjust_family(alone, correction)
+    known = {comparison.measure for comparison in comparisons if not math.isnan(comparison.ratio)}
+    return [comparison for comparison in comparisons if comparison.measure in known]
 
 
 def headline_measure(comparisons: Sequence[Comparison]) -> str:

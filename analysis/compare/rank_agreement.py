@@ -68,15 +68,15 @@ def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) ->
     if len(known) < 2:
         return RankAgreement(len(known), (), math.nan)
     names = [run.name for run in known]
-    found = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
-    speeds = {comparison.first: comparison.first_value for comparison in found} | {
-        comparison.second: comparison.second_value for comparison in found
+    comparisons = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
+    speeds = {comparison.first: comparison.first_value for comparison in comparisons} | {
+        comparison.second: comparison.second_value for comparison in comparisons
     }
     found_tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names])
     tau = float(np.asarray(found_tau, np.float64)[0])
     pairs = [
         _pair(comparison, predicted)
-        for comparison in found
+        for comparison in comparisons
         if comparison.is_known and not comparison.ratio_interval.low <= 1 <= comparison.ratio_interval.high
     ]
     return RankAgreement(len(known), tuple(pairs), tau)

@@ -89,8 +89,9 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
         many = len(better) > 1
         return f"{enumerated(better)} {_plural(ahead) if many else ahead} than {first}"
     if level:
-        return f"no winner among {enumerated([first, *(one.second for one in level)])}: {_all_level(level, unit)}"
-    closest = min(comparisons, key=lambda one: one.ratio)
+        named = enumerated([first, *(comparison.second for comparison in level)])
+        return f"no winner among {named}: {_all_level(level, unit)}"
+    closest = min(comparisons, key=lambda comparison: comparison.ratio)
     by = f"{_share(closest.ratio, closest.ratio_interval)}{_prices(closest.price_interval)}"
     return f"{first} {ahead} than each of {len(comparisons)} others, the closest being {closest.second}, by {by}"
 

@@ -17,7 +17,7 @@ from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 
 # Whether a latency profile still holds: the seconds of rounds that ran, beside what it says of those very rounds.
 #
-# Other rounds than were foreseen play no part here, unlike in `simlab.analysis.confirm.errors`.
+# Other rounds than were expected play no part here, unlike in `simlab.analysis.confirm.errors`.
 
 
 FEWEST_ROUNDS = 20
@@ -76,7 +76,7 @@ class Staleness:
     @property
     def worst(self) -> SizeStaleness:
         """The size whose rounds are furthest off beside plain decoding."""
-        return max(self.sizes, key=lambda one: abs(one.error))
+        return max(self.sizes, key=lambda size: abs(size.error))
 
     def text(self) -> str:
         """In a sentence, with its full stop."""
@@ -87,7 +87,7 @@ class Staleness:
 
     def _listed(self) -> str:
         """A few sizes; of many the most frequent, and how far the furthest is."""
-        most = sorted(self.sizes, key=lambda one: -one.rounds)[:_MOST_SHOWN]
+        most = sorted(self.sizes, key=lambda size: -size.rounds)[:_MOST_SHOWN]
         shown = [f"{_signed(size.error)} % ({size.num_drafted} drafted)" for size in self.sizes if size in most]
         more = len(self.sizes) - len(shown)
         rest = f", {more} more sizes up to {_signed(self.worst.error)} % ({self.worst.num_drafted} drafted)"
@@ -112,36 +112,38 @@ def staleness(
         None where no number of drafted tokens has enough rounds.
     """
     rounds, priced = _joined(drafting)
-    took, said = plain.seconds.sum(axis=1), cost.at(PLAIN, plain.contexts, np.zeros_like(plain.contexts))
+    took, predicted = plain.seconds.sum(axis=1), cost.at(PLAIN, plain.contexts, np.zeros_like(plain.contexts))
     num_texts = int(max(plain.texts.max(initial=0), rounds.texts.max(initial=0))) + 1
-    slower = np.bincount(plain.texts, took, num_texts) / np.maximum(np.bincount(plain.texts, said, num_texts), 1e-300)
-    kept = slower[rounds.texts] > 0
-    found = []
-    for num_drafted in np.unique(rounds.num_drafted[kept]).tolist():
-        own = kept & (rounds.num_drafted == num_drafted)
+    slower = np.bincount(plain.texts, took, num_texts) / np.maximum(
+        np.bincount(plain.texts, predicted, num_texts), 1e-300
+    )
+    known = slower[rounds.texts] > 0
+    sizes = []
+    for num_drafted in np.unique(rounds.num_drafted[known]).tolist():
+        own = known & (rounds.num_drafted == num_drafted)
         if int(own.sum()) < FEWEST_ROUNDS:
             continue
         measured, expected = rounds.seconds[own], priced[own]
         beside = (expected.sum(axis=1) * slower[rounds.texts[own]]).sum()
         sums = zip(STAGES, measured.sum(axis=0).tolist(), expected.sum(axis=0).tolist(), strict=True)
-        factors = {stage: took / said if said > 0 and took > 0 else 1.0 for stage, took, said in sums}
-        found.append(SizeStaleness(num_drafted, int(own.sum()), float(measured.sum() / beside - 1), factors))
-    if not found:
+        factors = {stage: took / predicted if predicted > 0 and took > 0 else 1.0 for stage, took, predicted in sums}
+        sizes.append(SizeStaleness(num_drafted, int(own.sum()), float(measured.sum() / beside - 1), factors))
+    if not sizes:
         return None
     channel = STAGES.index(CHANNEL)
     has_price = priced[:, channel] > 0
-    made, foreseen = rounds.seconds[has_price, channel].sum(), priced[has_price, channel].sum()
-    factor = float(made / foreseen) if made > 0 else 1.0
-    return Staleness(float(took.sum() / said.sum() - 1), tuple(found), factor)
+    made, expected = rounds.seconds[has_price, channel].sum(), priced[has_price, channel].sum()
+    factor = float(made / expected) if made > 0 else 1.0
+    return Staleness(float(took.sum() / predicted.sum() - 1), tuple(sizes), factor)
 
 
 def _joined(drafting: Sequence[tuple[TimedRounds, CostTable]]) -> tuple[TimedRounds, Doubles]:
     """All rounds, and what the profile says of each of their stages, float64 ``[R, 5]``."""
     priced = [
-        np.stack([cost.at(stage, some.contexts, some.num_drafted) for stage in STAGES], axis=1)
-        for some, cost in drafting
+        np.stack([cost.at(stage, rounds.contexts, rounds.num_drafted) for stage in STAGES], axis=1)
+        for rounds, cost in drafting
     ]
-    columns = [(some.texts, some.contexts, some.num_drafted, some.seconds) for some, _ in drafting]
+    columns = [(rounds.texts, rounds.contexts, rounds.num_drafted, rounds.seconds) for rounds, _ in drafting]
     nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, len(STAGES)))
     joined = [np.concatenate(parts) for parts in zip(nothing, *columns, strict=True)]
     return TimedRounds(*joined), np.concatenate([nothing[3], *priced])
@@ -246,20 +248,20 @@ def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
         results: result rows of both kinds; plain decoding among them.
     """
     measured = results.filter(pl.col("kind") == "measured")
-    foreseen = results.filter(pl.col("kind") == "predicted").unique([*_SEQUENCE, "policy_id"], keep="first")
+    expected = results.filter(pl.col("kind") == "predicted").unique([*_SEQUENCE, "policy_id"], keep="first")
     plain_ids = measured.filter(pl.col("name") == BASELINE)["policy_id"].unique()
     if plain_ids.is_empty():
         return []
     plain_id = plain_ids[0]
-    plain = _sums_of(plain_id, foreseen, measured)
-    found = []
+    plain = _sums_of(plain_id, expected, measured)
+    errors = []
     for policy, policy_id in measured.select("policy", "policy_id").unique(maintain_order=True).iter_rows():
-        own, log_draws = plain if policy_id == plain_id else _sums_of(policy_id, foreseen, measured)
+        own, log_draws = plain if policy_id == plain_id else _sums_of(policy_id, expected, measured)
         if own.shape != plain[0].shape or not len(own):
             continue
         both = np.concatenate([own, plain[0][:, :, [_OWN.index("committed"), _OWN.index("all_s")]]], axis=2)
-        found.append(_errors(policy, policy_id, policy_id == plain_id, both, plain[1] - log_draws))
-    return found
+        errors.append(_errors(policy, policy_id, policy_id == plain_id, both, plain[1] - log_draws))
+    return errors
 
 
 def _errors(policy: str, policy_id: str, is_plain: bool, both: Doubles, log_draws: Doubles) -> PredictionErrors:
@@ -300,10 +302,10 @@ def _parts(totals: Doubles, logs: Mapping[str, float]) -> dict[str, float]:
         return dict.fromkeys(PARTS, math.nan)
     stretch = math.exp(logs["tokens_per_s"] - logs["speedup"])
     per_round = totals / totals[:, :1]
-    foreseen, seen = stretch * per_round[0], per_round[1]
-    mean = _logarithmic_mean(foreseen[_OWN.index("all_s")], seen[_OWN.index("all_s")])
+    expected, seen = stretch * per_round[0], per_round[1]
+    mean = _logarithmic_mean(expected[_OWN.index("all_s")], seen[_OWN.index("all_s")])
     stages = {
-        name.removesuffix("_s"): float(seen[_OWN.index(name)] - foreseen[_OWN.index(name)]) / mean
+        name.removesuffix("_s"): float(seen[_OWN.index(name)] - expected[_OWN.index(name)]) / mean
         for name in STAGE_COLUMNS
     }
     return {"rounds": float(logs["acceptance_length"]), **stages}
@@ -315,7 +317,7 @@ def _logarithmic_mean(value: float, other: float) -> float:
     return float(value if abs(ratio) < 1e-9 else (value - other) / ratio)
 
 
-def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> tuple[Doubles, Doubles]:
+def _sums_of(policy_id: str, expected: pl.DataFrame, measured: pl.DataFrame) -> tuple[Doubles, Doubles]:
     """What is summed up for a policy that was measured.
 
     Returns:
@@ -323,7 +325,7 @@ def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> 
         logarithms of predicted seconds at each draw of the prices, nan where not known.
     """
     ran = measured.filter(pl.col("policy_id") == policy_id)
-    ours = foreseen.filter(pl.col("policy_id") == policy_id)
+    ours = expected.filter(pl.col("policy_id") == policy_id)
     predicted = ran.select(_SEQUENCE).join(ours, on=list(_SEQUENCE), how="left", maintain_order="left")
     parts = [_by_prompt(frame) for frame in (predicted, ran)]
     of_prompts = np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]

@@ -127,11 +127,11 @@ def confirmed_policies(
         judged: by the id of the policy, for each that was measured; slices are not judged.
         by: one of `simlab.analysis.statistics.slices.SLICES`.
     """
-    found = []
+    confirmed = []
     for value, part in split_by_slice(results, by):
         ran = part.filter(pl.col("kind") == "measured")
         measured = {summary.policy_id: summary for summary in summarise(ran)}
-        found += [
+        confirmed += [
             ConfirmedPolicy(
                 replace(summary, slice=value),
                 measured.get(summary.policy_id),
@@ -140,7 +140,7 @@ def confirmed_policies(
             )
             for summary in summarise(part.filter(pl.col("kind") == "predicted"))
         ]
-    return found
+    return confirmed
 
 
 def measured_runs(policies: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[PolicyRun]:
@@ -168,7 +168,7 @@ def compare_winner(
     contenders = [policy for policy in policies if _has_speed(policy) and policy.predicted.name != BASELINE]
     if not contenders:
         return None
-    first = max(contenders, key=lambda one: math.nan if one.measured is None else one.measured.speed.speedup)
+    first = max(contenders, key=lambda policy: math.nan if policy.measured is None else policy.measured.speed.speedup)
     first = next((contender for contender in contenders if contender.predicted.policy_id == chosen), first)
     others = [contender for contender in contenders if contender is not first]
     if not others:
@@ -176,8 +176,8 @@ def compare_winner(
     runs = measured_runs([first, *others], results)
     pairs = [(0, index) for index in range(1, len(runs))]
     compared_all = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
-    level = [one for one, held in zip(others, compared_all, strict=True) if not held.differs]
-    ahead = [one for one, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]
+    level = [policy for policy, held in zip(others, compared_all, strict=True) if not held.differs]
+    ahead = [policy for policy, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]
     return WinnerComparison(first, tuple(compared_all), tuple(level), tuple(ahead))
 
 
@@ -220,10 +220,10 @@ def widest_half_width(sums: Doubles, plain: int) -> float:
         return math.inf
     tokens, seconds = sums.sum(axis=0).T
     fastest = int(np.argmax(tokens / seconds))
-    every = {(one, plain) for one in range(num_policies)} | {(fastest, one) for one in range(num_policies)}
+    every = {(policy, plain) for policy in range(num_policies)} | {(fastest, policy) for policy in range(num_policies)}
     pairs = [pair for pair in sorted(every) if pair[0] != pair[1]]
     speeds = logs_of_runs(sums, np.array([1.0, -1.0]))
-    spread = speeds.take([one for one, _ in pairs]).minus(speeds.take([other for _, other in pairs]))
+    spread = speeds.take([first for first, _ in pairs]).minus(speeds.take([second for _, second in pairs]))
     ends = np.array([(interval.low, interval.high) for interval in intervals_of(spread)])
     halves = (np.exp(ends[:, 1]) - np.exp(ends[:, 0])) / 2 / np.exp(spread.whole)
     return float(np.where(np.isnan(halves), np.inf, halves).max())
@@ -249,9 +249,9 @@ def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: s
         schema={"sequence": pl.Int32(), **{f"group_{name}": pl.String() for name in columns}},
         orient="row",
     )
-    found = results.join(named, on="sequence", how="left", maintain_order="left")
-    taken = columns[1:] if by == "dataset" else columns
-    return found.with_columns(pl.col(f"group_{name}").alias(name) for name in taken).select(results.columns)
+    joined = results.join(named, on="sequence", how="left", maintain_order="left")
+    replaced = columns[1:] if by == "dataset" else columns
+    return joined.with_columns(pl.col(f"group_{name}").alias(name) for name in replaced).select(results.columns)
 
 
 def with_prompts(

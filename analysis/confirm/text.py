@@ -53,7 +53,7 @@ def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | No
         first, *others = won.comparisons
         sentence = standing_sentence(won.comparisons, unit) if others else verdict_sentence(first, unit)
         lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
-    return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
+    return "\n".join([*lines, *(_claim(policy, unit) for policy in (won.first, *won.rivals, *won.ahead))])
 
 
 def _failures(policy: ConfirmedPolicy) -> list[str]:
@@ -75,12 +75,12 @@ def _claim(policy: ConfirmedPolicy, unit: str) -> str:
     assert policy.measured is not None
     assert policy.judged is not None
     speed, predicted = policy.measured.speed, policy.predicted.speed.speedup
-    said = "" if math.isnan(predicted) else f" (predicted {_predicted(policy)})"
+    note = "" if math.isnan(predicted) else f" (predicted {_predicted(policy)})"
     interval = f" {ends(speed.interval)}" if is_known(speed.interval) and ends(speed.interval) else ""
     lossless = policy.judged.lossless
     output = "output identical" if lossless == EXACT else f"output within rounding: {lossless}"
     return (
-        f"{policy.policy}: {number(speed.speedup, 2)} x autoregressive decoding{interval}{said}"
+        f"{policy.policy}: {number(speed.speedup, 2)} x autoregressive decoding{interval}{note}"
         f"{_doubt(speed.interval, unit)}; {output}"
     )
 
@@ -127,27 +127,32 @@ def _predicted(policy: ConfirmedPolicy) -> str:
 
 def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
     """In how many texts each policy wrote just what autoregressive decoding wrote."""
-    others = [(one.policy, one.judged) for one in policies if one.judged is not None and one.predicted.name != BASELINE]
+    others = [
+        (policy.policy, policy.judged)
+        for policy in policies
+        if policy.judged is not None and policy.predicted.name != BASELINE
+    ]
     counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
     return f"Texts equal to that of autoregressive decoding, token for token: {', '.join(counted)}." if counted else ""
 
 
 def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
     """A table for each slice, and one of everything at the end; texts are judged as a whole, so slices are not."""
-    parts = {f"{by} {one.predicted.slice}": list[ConfirmedPolicy]() for one in slices}
-    for one in slices:
-        parts[f"{by} {one.predicted.slice}"].append(one)
+    parts = {f"{by} {policy.predicted.slice}": list[ConfirmedPolicy]() for policy in slices}
+    for policy in slices:
+        parts[f"{by} {policy.predicted.slice}"].append(policy)
     return "\n\n".join(
-        f"{title}: {some[0].predicted.prompts} prompts, {some[0].predicted.sequences} sequences\n{confirm_table(some)}"
-        for title, some in (parts | {"all": list(whole)}).items()
+        f"{title}: {policies[0].predicted.prompts} prompts, {policies[0].predicted.sequences} "
+        f"sequences\n{confirm_table(policies)}"
+        for title, policies in (parts | {"all": list(whole)}).items()
     )
 
 
 def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """Milliseconds of each stage per round, predicted and measured; of channels where a policy reads one."""
     ran = [policy for policy in policies if policy.measured is not None]
-    both = [(stages_per_round(one.predicted), stages_per_round(one.measured)) for one in ran]
-    with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for one in both for seconds in one)
+    both = [(stages_per_round(policy.predicted), stages_per_round(policy.measured)) for policy in ran]
+    with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for pair in both for seconds in pair)
     shown = [index for index, stage in enumerate(STAGES) if with_channels or stage != CHANNEL]
     rows = [["ms per round, predicted / measured", *(STAGES[index] for index in shown), "all"]]
     for policy, sides in zip(ran, both, strict=True):
@@ -168,12 +173,12 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
     counts = [sum(difference["kind"] == kind for difference in differences) for kind in kinds]
     if not differences:
         return "Rounds and rows are those of the trace: no difference."
-    telling = sorted(differences, key=lambda one: kinds.index(str(one["kind"])))
+    telling = sorted(differences, key=lambda difference: kinds.index(str(difference["kind"])))
     counted = ", ".join(f"{num} {kind}{'' if num == 1 else 's'}" for num, kind in zip(counts, kinds, strict=True))
     lines = [f"Differences from the trace: {counted}."]
     lines += [
-        f"  {one['prompt_id']}, turn {one['turn']}, {one['policy']}: {one['says']}"
-        for one in telling[:MOST_DIFFERENCES]
+        f"  {difference['prompt_id']}, turn {difference['turn']}, {difference['policy']}: {difference['says']}"
+        for difference in telling[:MOST_DIFFERENCES]
     ]
     if len(telling) > MOST_DIFFERENCES:
         lines.append(f"  ... and {len(telling) - MOST_DIFFERENCES:,} more, all with --json and in the log")
@@ -213,30 +218,30 @@ def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = N
         errors: of all policies.
         first: the policy to name; None: the one with the largest error.
     """
-    known = [one for one in errors if not one.is_plain and not math.isnan(one.errors["speedup"].value)]
+    known = [error for error in errors if not error.is_plain and not math.isnan(error.errors["speedup"].value)]
     if not known:
         return ""
-    worst = max(known, key=lambda one: abs(one.errors["speedup"].value))
-    named = next((one for one in known if one.policy == first), worst)
-    outside = [one for one in known if not one.is_within]
+    worst = max(known, key=lambda error: abs(error.errors["speedup"].value))
+    named = next((error for error in known if error.policy == first), worst)
+    outside = [error for error in known if not error.is_within]
     limit = f"{100 * TOLERANCE:.0f} %"
     policies = "the one policy" if len(known) == 1 else f"all {len(known)} policies"
     if outside:
-        listed = ", ".join(f"{one.policy} ({_high_or_low(one.errors['speedup'])})" for one in outside)
+        listed = ", ".join(f"{error.policy} ({_high_or_low(error.errors['speedup'])})" for error in outside)
         rest = f"not within {limit}: {listed}"
-    elif all(one.is_surely_within for one in known):
+    elif all(error.is_surely_within for error in known):
         rest = f"{policies} within {limit}, intervals too"
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
-    said = [f"Prediction of the speedup of {named.policy}: {_high_or_low(named.errors['speedup'])}; {rest}."]
+    sentences = [f"Prediction of the speedup of {named.policy}: {_high_or_low(named.errors['speedup'])}; {rest}."]
     within = [error.is_within_noise for error in known if error.is_within_noise is not None]
     if within:
-        said.append(f"Measured within the intervals of prompts and prices: {sum(within)} of {len(within)}.")
+        sentences.append(f"Measured within the intervals of prompts and prices: {sum(within)} of {len(within)}.")
     plain = next((error for error in errors if error.is_plain), None)
     if plain is not None and not math.isnan(plain.machine):
         predicted = _high_or_low(plain.errors["tokens_per_s"])
-        said.append(f"Tokens/s of autoregressive decoding: predicted {predicted}.")
-    return " ".join(said)
+        sentences.append(f"Tokens/s of autoregressive decoding: predicted {predicted}.")
+    return " ".join(sentences)
 
 
 def error_table(errors: Sequence[PredictionErrors]) -> str:
@@ -245,7 +250,7 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
     if not known:
         return ""
     # Beside policies that read no channel its part is 0.
-    parts = [name for name in PARTS if name != CHANNEL or any(abs(one.parts[name]) > 0 for one in known)]
+    parts = [name for name in PARTS if name != CHANNEL or any(abs(error.parts[name]) > 0 for error in known)]
     headings = (
         ("prediction error", ""),
         ("speedup", "[95 %]"),
@@ -254,7 +259,7 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
         ("tokens/s", "[95 %]"),
         ("acceptance length", "[95 %]"),
     )
-    cells = [list(heading) for heading in zip(*headings, strict=True)] + [_error_cells(one, parts) for one in known]
+    cells = [list(heading) for heading in zip(*headings, strict=True)] + [_error_cells(error, parts) for error in known]
     return aligned(cells, [first in _ERROR_LEFT for first, _ in headings])
 
 

@@ -74,7 +74,7 @@ class ChainRounds:
 
     def shares(self, kept: Longs) -> tuple[Doubles, Longs]:
         """At each depth the share kept behind a kept token, and of how many, float64 and int64 ``[D]``."""
-        asked, hits = (found.sum(axis=0) for found in self.hits(kept))
+        asked, hits = (flags.sum(axis=0) for flags in self.hits(kept))
         return hits / np.maximum(asked, 1), asked
 
 
@@ -100,7 +100,7 @@ def rounds_of_engine(texts: Sequence[ComparedText]) -> ChainRounds:
     """The rounds of an engine beside those that a trace predicts at the same roots."""
     numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.text.prompt for text in texts))}
     parts = []
-    for text in (one for one in texts if one.ended):
+    for text in (text for text in texts if text.ended):
         root, kept, predicted, reach = np.array(text.ended, np.int64).T
         prompts = np.full(len(root), numbers[text.text.prompt])
         parts.append(ChainRounds(prompts, len(text.text.prompt_tokens) + root, kept, reach, expected=predicted))
@@ -133,9 +133,9 @@ def findings_of_rounds(rounds: ChainRounds) -> list[Finding]:
     if len(rounds.kept) < FEWEST_ROUNDS or (rounds.probs is None and rounds.expected is None):
         return []
     for look in (_head, _window, _mask, _taps):
-        found = look(rounds)
-        if found is not None:
-            return [found]
+        finding = look(rounds)
+        if finding is not None:
+            return [finding]
     return []
 
 
@@ -144,14 +144,14 @@ def _head(rounds: ChainRounds) -> Finding | None:
     shares, asked = rounds.shares(rounds.kept)
     if shares[0] >= _NOTHING_KEPT or (rounds.expected is not None and rounds.expected.mean() < 10 * _NOTHING_KEPT):
         return None
-    said = f"of {asked[0]:,} first drafted tokens {100 * shares[0]:.2f} % are kept"
+    evidence = f"of {asked[0]:,} first drafted tokens {100 * shares[0]:.2f} % are kept"
     if rounds.expected is not None:
         usual = 100 * rounds.shares(rounds.expected)[0][0]
         return Finding(
-            HEAD, f"{said}, and {usual:.1f} % are predicted: {_NO_HEAD}; a shifted vocabulary looks the same"
+            HEAD, f"{evidence}, and {usual:.1f} % are predicted: {_NO_HEAD}; a shifted vocabulary looks the same"
         )
     assert rounds.probs is not None
-    return Finding(HEAD, f"{said}, and the drafter says {100 * rounds.probs[:, 0].mean():.1f} %: {_NO_HEAD}")
+    return Finding(HEAD, f"{evidence}, and the drafter says {100 * rounds.probs[:, 0].mean():.1f} %: {_NO_HEAD}")
 
 
 _NO_HEAD = "what a drafter does whose head was not loaded"
@@ -200,7 +200,9 @@ def _mask(rounds: ChainRounds) -> Finding | None:
         first, later = shares[0] / usual[0], _pooled(shares[2:], weights) / max(_pooled(usual[2:], weights), 1e-9)
         if later >= _FALLING * first or first > 1:
             return None
-        said = f"{100 * first:.0f} % of what is predicted is kept at depth 1, and {100 * later:.0f} % from depth 3 on"
+        evidence = (
+            f"{100 * first:.0f} % of what is predicted is kept at depth 1, and {100 * later:.0f} % from depth 3 on"
+        )
     else:
         if rounds.probs is None or rounds.right is None:
             return None
@@ -210,11 +212,11 @@ def _mask(rounds: ChainRounds) -> Finding | None:
         )
         if said_share < _MASK_OVER * hit_share:
             return None
-        said = (
+        evidence = (
             f"{100 * shares[0]:.0f} % of the first candidates are right at depth 1 and {100 * hit_share:.1f} % from "
             f"depth 3 on, where the drafter says {100 * said_share:.0f} %"
         )
-    return Finding(MASK, f"{said}: what a drafter does that reads another token in its masked slots")
+    return Finding(MASK, f"{evidence}: what a drafter does that reads another token in its masked slots")
 
 
 def _taps(rounds: ChainRounds) -> Finding | None:
@@ -227,7 +229,7 @@ def _taps(rounds: ChainRounds) -> Finding | None:
         if not interval.high < 1:
             return None
         value = rounds.kept.sum() / rounds.expected.sum()
-        said = (
+        evidence = (
             f"rounds keep {100 * value:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}] of what is "
             "predicted at the same roots"
         )
@@ -238,15 +240,17 @@ def _taps(rounds: ChainRounds) -> Finding | None:
         interval = ratio_interval(*(_by_prompt(values, rounds.prompt) for values in (says, keeps)))
         if later < _FLAT * shares[0] or interval.low < _TAPS_OVER:
             return None
-        said = f"the drafter says {says.sum() / max(keeps.sum(), 1):.2f} times what is kept, at every depth about alike"
+        evidence = (
+            f"the drafter says {says.sum() / max(keeps.sum(), 1):.2f} times what is kept, at every depth about alike"
+        )
     return Finding(
-        TAPS, f"{said}: what a drafter does that reads other states of the target than its own, or is a weaker one"
+        TAPS, f"{evidence}: what a drafter does that reads other states of the target than its own, or is a weaker one"
     )
 
 
 def _by_prompt(values: np.ndarray, prompt: Longs) -> Doubles:
-    _, which = np.unique(prompt, return_inverse=True)
-    return np.bincount(which, weights=values.astype(np.float64)).astype(np.float64)
+    _, group = np.unique(prompt, return_inverse=True)
+    return np.bincount(group, weights=values.astype(np.float64)).astype(np.float64)
 
 
 def _pooled(shares: Doubles, weights: Longs) -> float:
@@ -263,7 +267,7 @@ def findings_of_texts(
         stop_ids: the tokens that end a text.
         decode: from ids to text; None: not at hand, and thinking is not looked for.
     """
-    found, stops = [], list(stop_ids)
+    findings, stops = [], list(stop_ids)
     if not texts:
         return []
     if stops and not any(np.isin(prompt, stops).any() for prompt, _ in texts):
@@ -271,19 +275,19 @@ def findings_of_texts(
             f"none of {len(texts):,} prompts holds a token that ends a turn ({', '.join(map(str, stops[:5]))}), as "
             "the target's own chat template writes them"
         )
-        found.append(Finding(TEMPLATE, evidence))
+        findings.append(Finding(TEMPLATE, evidence))
     thinks = 0 if decode is None else sum(_thinks(decode, prompt, text) for prompt, text in texts)
     if thinks > len(texts) / 2:
         evidence = f"{thinks:,} of {len(texts):,} texts are within <think>, opened in the prompt or the text"
-        found.append(Finding(THINKING, evidence))
+        findings.append(Finding(THINKING, evidence))
     again, num = (sum(values) for values in zip(*(_repeats(text) for _, text in texts), strict=True))
     if num and again / num > _REPEATED:
         evidence = (
             f"{100 * again / num:.0f} % of all tokens end {_GRAM} tokens that stand earlier in the same text; "
             "drafts of a loop are kept more often than drafts of other text"
         )
-        found.append(Finding(REPEATED, evidence))
-    return found
+        findings.append(Finding(REPEATED, evidence))
+    return findings
 
 
 def _thinks(decode: Callable[[list[int]], str], prompt: Ints, text: Ints) -> bool:
@@ -338,9 +342,9 @@ class SeenDrafts:
         shifted = self._shift()
         if shifted is not None:
             return [shifted]
-        explained = is_sampled or any(found.fault in (TEMPLATE, THINKING) for found in of_texts)
-        found = findings_of_rounds(joined(self._rounds))
-        return [one for one in found if not (explained and one.fault == TAPS)]
+        explained = is_sampled or any(finding.fault in (TEMPLATE, THINKING) for finding in of_texts)
+        findings = findings_of_rounds(joined(self._rounds))
+        return [finding for finding in findings if not (explained and finding.fault == TAPS)]
 
     def _shift(self) -> Finding | None:
         """A shift of all ids under which drafts are right, where they are not without it."""

@@ -89,8 +89,8 @@ def drift_figures(
         return []
     tokens, rounds, known, kept = _sums(texts)
     at = [times / counters.num_rounds for times in (counters.accepted_at or ())[: kept.shape[1]]]
-    names = [LENGTH, *(f"kept at position {place + 1}" for place in range(len(at)))]
-    sums = [tokens, rounds, *(part[:, place] for place in range(len(at)) for part in (kept, known))]
+    names = [LENGTH, *(f"kept at position {position + 1}" for position in range(len(at)))]
+    sums = [tokens, rounds, *(part[:, position] for position in range(len(at)) for part in (kept, known))]
     powers = np.kron(np.eye(len(names)), np.array([1.0, -1.0])).astype(np.float64)
     spread = log_products(np.stack(sums, axis=1), powers)
     measured, predicted = np.array([length, *at]), np.exp(spread.whole)
@@ -108,8 +108,8 @@ def drift_figures(
     adjusted = holm(np.where(np.isfinite(logs), p_values, np.nan))
     reach = np.where(np.isfinite(logs), stdtrit(degrees, (1 + LEVEL) / 2) * both, np.nan)
     ends = map(Interval, np.exp(logs - reach).tolist(), np.exp(logs + reach).tolist())
-    found = detectable_ratios(both, degrees, len(names)).tolist()
-    columns = (names, measured.tolist(), predicted.tolist(), ends, adjusted.tolist(), found)
+    detectable = detectable_ratios(both, degrees, len(names)).tolist()
+    columns = (names, measured.tolist(), predicted.tolist(), ends, adjusted.tolist(), detectable)
     return [DriftFigure(*values) for values in zip(*columns, strict=True)]
 
 
@@ -152,8 +152,12 @@ def _sums(texts: Sequence[PredictedText]) -> tuple[Doubles, Doubles, Doubles, Do
 
 def _own_error(requests: Sequence[ServerCounters]) -> float:
     """The standard error of the logarithm of the requests' own acceptance length; nan where they do not tell it."""
-    told = [(tokens - 1, one.num_rounds) for one in requests if one.num_rounds and (tokens := one.num_tokens or 0) > 1]
-    if len(told) < 2 or len(told) < len(requests):
+    lengths = [
+        (tokens - 1, request.num_rounds)
+        for request in requests
+        if request.num_rounds and (tokens := request.num_tokens or 0) > 1
+    ]
+    if len(lengths) < 2 or len(lengths) < len(requests):
         return math.nan
-    spread = log_products(np.array(told, np.float64), np.array([[1.0, -1.0]]))
+    spread = log_products(np.array(lengths, np.float64), np.array([[1.0, -1.0]]))
     return float(spread.standard_errors()[0])

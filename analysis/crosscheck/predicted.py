@@ -64,12 +64,12 @@ class PredictedText:
             num_tokens: where the text ends; None: where the recorded one does.
         """
         last = min(len(self.text), num_tokens or len(self.text)) - 1
-        found, root = list[tuple[int, int]](), 0
+        rounds, root = list[tuple[int, int]](), 0
         while root < last:
             accepted = int(self.accepted[root])
-            found.append((root, accepted))
+            rounds.append((root, accepted))
             root += accepted + 1
-        return tuple(found)
+        return tuple(rounds)
 
     def margin(self, root: int, depth: int, token: int | None = None) -> float:
         """By how much the drafter preferred its token at a depth, in nats.
@@ -87,8 +87,8 @@ class PredictedText:
         ids, log_probs = marginals.at(depth)
         if token is None:
             return float(log_probs[0] - log_probs[1]) if len(ids) > 1 else np.inf
-        places = np.flatnonzero(ids == token)
-        return float(log_probs[0] - log_probs[places[0]]) if len(places) else np.inf
+        indices = np.flatnonzero(ids == token)
+        return float(log_probs[0] - log_probs[indices[0]]) if len(indices) else np.inf
 
 
 def accepted_everywhere(rows: DraftRows, k: int) -> Longs:

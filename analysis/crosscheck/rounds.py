@@ -101,7 +101,7 @@ def compared_text(text: PredictedText, answer: EngineAnswer, asked: int, ties: f
         gap=gap,
         is_tie=parting is not None and gap <= ties,
         ended=ended,
-        differences=tuple(_difference(text, *one[:3], ties) for one in ended if one[1] != one[2]),
+        differences=tuple(_difference(text, *entry[:3], ties) for entry in ended if entry[1] != entry[2]),
         num_short=num_short,
         num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
         num_predicted=len(text.rounds(written)),
@@ -205,24 +205,24 @@ def percent_off(ratio: Estimate, unit: str = "") -> str:
 
 def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
     """Both lengths over texts of which the engine told its rounds; None: it told those of none."""
-    told = [
+    known = [
         text for text in texts if text.num_rounds is not None and text.num_tokens > 1 and text.num_predicted_tokens > 1
     ]
-    if not told:
+    if not known:
         return None
-    names = sorted({one.text.prompt for one in told})
+    names = sorted({text.text.prompt for text in known})
     sums = np.zeros((len(names), 4))
-    for one in told:
-        assert one.num_rounds is not None
-        sums[names.index(one.text.prompt)] += (
-            one.num_tokens - 1,
-            one.num_rounds,
-            one.num_predicted_tokens - 1,
-            one.num_predicted,
+    for text in known:
+        assert text.num_rounds is not None
+        sums[names.index(text.text.prompt)] += (
+            text.num_tokens - 1,
+            text.num_rounds,
+            text.num_predicted_tokens - 1,
+            text.num_predicted,
         )
     tokens, rounds, predicted_tokens, predicted_rounds = sums.T
     measured, predicted = tokens.sum() / rounds.sum(), predicted_tokens.sum() / predicted_rounds.sum()
-    equal = all((one.num_tokens, one.num_rounds) == (one.num_predicted_tokens, one.num_predicted) for one in told)
+    equal = all((text.num_tokens, text.num_rounds) == (text.num_predicted_tokens, text.num_predicted) for text in known)
     error = speedup_interval(predicted_tokens, predicted_rounds, tokens, rounds)
     return ComparedLengths(
         num_prompts=len(names),

@@ -28,32 +28,32 @@ def crosscheck_json(
         "level": verdict.level,
         "reason": verdict.reason,
         "num_texts": len(texts),
-        "texts_equal": sum(one.parting is None for one in texts),
-        "rounds_compared": sum(one.num_compared for one in texts),
-        "rounds_equal": sum(one.num_equal for one in texts),
+        "texts_equal": sum(text.parting is None for text in texts),
+        "rounds_compared": sum(text.num_compared for text in texts),
+        "rounds_equal": sum(text.num_equal for text in texts),
         "acceptance_length": None if lengths is None else lengths.to_json(),
         "counters": None if counters is None else counters.to_json(),
         "counters_foretold": predicted.to_json(),
-        "texts": [_text(one) for one in texts],
+        "texts": [_text(text) for text in texts],
     }
 
 
-def _text(one: ComparedText) -> dict[str, object]:
-    first = one.differences[0] if one.differences else None
+def _text(text: ComparedText) -> dict[str, object]:
+    first = text.differences[0] if text.differences else None
     return {
-        "sequence": one.text.index,
-        "dataset": one.text.prompt[0],
-        "prompt_id": one.text.prompt[1],
-        "tokens": one.num_tokens,
-        "tokens_foretold": one.num_predicted_tokens,
-        "parts_at": one.parting,
-        "gap_where_it_parts": finite(one.gap),
-        "parts_at_close_call": one.is_tie if one.parting is not None else None,
-        "rounds": one.num_rounds,
-        "rounds_foretold": one.num_predicted,
-        "rounds_compared": one.num_compared,
-        "rounds_equal": one.num_equal,
-        "rounds_short": one.num_short,
+        "sequence": text.text.index,
+        "dataset": text.text.prompt[0],
+        "prompt_id": text.text.prompt[1],
+        "tokens": text.num_tokens,
+        "tokens_foretold": text.num_predicted_tokens,
+        "parts_at": text.parting,
+        "gap_where_it_parts": finite(text.gap),
+        "parts_at_close_call": text.is_tie if text.parting is not None else None,
+        "rounds": text.num_rounds,
+        "rounds_foretold": text.num_predicted,
+        "rounds_compared": text.num_compared,
+        "rounds_equal": text.num_equal,
+        "rounds_short": text.num_short,
         "first_other_round": None
         if first is None
         else {
@@ -75,7 +75,7 @@ class CrosscheckSummary:
     """One crosscheck, as a report shows it.
 
     Attributes:
-        place: of its file.
+        location: of its file.
         text_id: of the texts that were asked for.
         engine: its title and version.
         verdict: what it came to.
@@ -86,7 +86,7 @@ class CrosscheckSummary:
         error: predicted over measured with its interval.
     """
 
-    place: Path
+    location: Path
     text_id: str
     engine: str
     verdict: Verdict
@@ -115,10 +115,12 @@ def read_crosscheck(path: Path) -> CrosscheckSummary:
         count(values, key, str(file)) or 0 for key in ("num_texts", "texts_equal", "rounds_compared", "rounds_equal")
     )
     lengths, over = inner(values, "acceptance_length"), "trace_over_engine"
-    found = [number(lengths, key, str(file)) for key in ("engine", "trace", over, f"{over}_ci_low", f"{over}_ci_high")]
-    measured, predicted, error, low, high = (math.nan if value is None else value for value in found)
+    figures = [
+        number(lengths, key, str(file)) for key in ("engine", "trace", over, f"{over}_ci_low", f"{over}_ci_high")
+    ]
+    measured, predicted, error, low, high = (math.nan if value is None else value for value in figures)
     return CrosscheckSummary(
-        place=file,
+        location=file,
         text_id=text_id,
         engine=f"{engine} {text(values, 'engine_version') or ''}".rstrip(),
         verdict=Verdict(*verdict),

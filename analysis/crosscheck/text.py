@@ -37,17 +37,17 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
     return "\n".join([lengths_text, *rough_intervals(lengths.num_prompts)])
 
 
-def counters_text(counters: ServerCounters | None, predicted: ServerCounters, why_none: str) -> str:
+def counters_text(counters: ServerCounters | None, predicted: ServerCounters, no_latency_reason: str) -> str:
     """The server's counts beside those that are predicted; or why there are none."""
     if counters is None:
-        return f"Counters: {why_none}" if why_none else ""
+        return f"Counters: {no_latency_reason}" if no_latency_reason else ""
     rows = [["counters of the server", "engine", "trace"]]
     for name in ("num_requests", "num_tokens", "num_rounds", "num_drafted", "num_accepted"):
         counted, own = getattr(counters, name), getattr(predicted, name)
         rows.append([COUNTS[name][1], "-" if counted is None else f"{counted:,}", f"{own:,}"])
     predicted_at = dict(enumerate(predicted.accepted_at or ()))
-    for place, times in enumerate(counters.accepted_at or ()):
-        rows.append([f"  at position {place + 1}", f"{times:,}", f"{predicted_at.get(place, 0):,}"])
+    for position, times in enumerate(counters.accepted_at or ()):
+        rows.append([f"  at position {position + 1}", f"{times:,}", f"{predicted_at.get(position, 0):,}"])
     table = aligned(rows, [True, False, False])
     if predicted.num_open:
         table += (
@@ -62,18 +62,18 @@ def differences_text(texts: Sequence[ComparedText]) -> str:
     rows = [
         ["text", "parts at token", "logits apart", "first other round", "kept", "predicted", "nats apart", "rounds"]
     ]
-    some = [text for text in texts if text.parting is not None or text.differences]
-    for one in some[:MOST_SHOWN]:
+    differing = [text for text in texts if text.parting is not None or text.differences]
+    for text in differing[:MOST_SHOWN]:
         cells = ["-"] * 4
-        if one.differences:
-            first = one.differences[0]
+        if text.differences:
+            first = text.differences[0]
             where = f"{first.root}{' (tie)' if first.is_tie else ''}"
             cells = [where, str(first.accepted), str(first.predicted), f"{first.margin:.3g}"]
-        parting = "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}"
-        rows.append([one.text.name, parting, number(one.gap, 3), *cells, f"{one.num_equal} of {one.num_compared}"])
-    if not some:
+        parting = "-" if text.parting is None else f"{text.parting}{' (tie)' if text.is_tie else ''}"
+        rows.append([text.text.name, parting, number(text.gap, 3), *cells, f"{text.num_equal} of {text.num_compared}"])
+    if not differing:
         return ""
-    more = f"\nand {len(some) - MOST_SHOWN:,} more texts, which --json has" if len(some) > MOST_SHOWN else ""
+    more = f"\nand {len(differing) - MOST_SHOWN:,} more texts, which --json has" if len(differing) > MOST_SHOWN else ""
     return aligned(rows, [True, *[False] * 7]) + more
 
 
@@ -133,8 +133,8 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
         )
         return (
             f"NO ACCEPTANCE: {kept}. No traffic does that; a drafter that was not loaded, or is wired wrongly, does. "
-            "Look at the drafter's head (loaded, or at its start values), the target's layers that it reads (taps), "
-            "its vocabulary, and the format of a quantised one; `simlab crosscheck` shows where rounds part."
+            "Look at the drafter's head (loaded, or at its start values), the target's layers that it reads "
+            "(taps), its vocabulary, and the format of a quantised one; `simlab crosscheck` shows where rounds part."
         )
     if doubt == ALL_KEPT:
         return (
@@ -143,9 +143,9 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
             "answers before you believe the figure."
         )
     if differing:
-        which, verb = ", ".join(one.name for one in differing), "differ" if len(differing) > 1 else "differs"
+        names, verb = ", ".join(figure.name for figure in differing), "differ" if len(differing) > 1 else "differs"
         return (
-            f"DRIFT: this traffic is not the trace's: {which} {verb} beyond what so many prompts and requests explain; "
+            f"DRIFT: this traffic is not the trace's: {names} {verb} beyond what so many prompts and requests explain; "
             "record a trace of prompts like the server's."
         )
     if math.isnan(length.p_value):

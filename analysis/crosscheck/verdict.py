@@ -68,7 +68,7 @@ def verdict_of(
     """
     level = level_of(texts)
     parted = [text for text in texts if text.parting is not None]
-    foreign = [one for one in parted if not one.is_tie]
+    foreign = [text for text in parted if not text.is_tie]
     if foreign:
         first = foreign[0]
         return Verdict(TEXTS_DIFFER, level, _parted(first, len(foreign), len(texts)))
@@ -83,7 +83,7 @@ def _by_rounds(
     texts: Sequence[ComparedText], parted: Sequence[ComparedText], lengths: ComparedLengths | None
 ) -> Verdict:
     differences = [(text, difference) for text in texts for difference in text.differences]
-    num = sum(one.num_compared for one in texts)
+    num = sum(text.num_compared for text in texts)
     wrong = [(text, difference) for text, difference in differences if not difference.is_tie]
     if wrong:
         text, difference = wrong[0]
@@ -144,8 +144,8 @@ def counts_equal(counters: ServerCounters, predicted: ServerCounters) -> bool:
     """Whether every count that is reported is the predicted one; accepted tokens only where these are exact."""
     names = ["num_rounds", "num_drafted", "num_tokens", "num_requests"]
     names += ["num_accepted", "accepted_at"] if predicted.num_open == 0 else []
-    told = [name for name in names if getattr(counters, name) is not None]
-    return "num_rounds" in told and all(getattr(counters, name) == getattr(predicted, name) for name in told)
+    known = [name for name in names if getattr(counters, name) is not None]
+    return "num_rounds" in known and all(getattr(counters, name) == getattr(predicted, name) for name in known)
 
 
 def _parted(text: ComparedText, num: int, num_texts: int) -> str:

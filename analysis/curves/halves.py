@@ -16,16 +16,16 @@ def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
         halves: the seconds of a round by each of two halves.
         part: the roots.
     """
-    one, other = halves
-    found = []
-    for costs in (one, other):
+    first, second = halves
+    flags = []
+    for costs in (first, second):
         maxima = scan_curves(part.expected, costs, NOTABLE_SHARE)
-        found += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
+        flags += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
     again = sum(
-        kept_valleys(part.expected, costs, there.seconds[None], NOTABLE_SHARE) / 2
-        for costs, there in ((one, other), (other, one))
+        kept_valleys(part.expected, costs, against.seconds[None], NOTABLE_SHARE) / 2
+        for costs, against in ((first, second), (second, first))
     )
-    shares = [*(each.sum() for each in found), (found[1] & found[3]).sum(), *np.sum(again, axis=0)]
+    shares = [*(flag.sum() for flag in flags), (flags[1] & flags[3]).sum(), *np.sum(again, axis=0)]
     return np.array([*shares, len(part.sequences)], np.float64)
 
 
@@ -39,11 +39,11 @@ def split_halves(sums: Doubles) -> Figures:
     Args:
         sums: float64 ``[8]``, those of `scan_halves` added up.
     """
-    several, deep, other_several, other_deep, twice, found, again = (sums[:-1] / sums[-1]).tolist()
+    several, deep, other_several, other_deep, twice, valley_again, deep_again = (sums[:-1] / sums[-1]).tolist()
     return {
         "several": [several, other_several],
         "deep": [deep, other_deep],
         "deep_twice": twice,
-        "found_again": found,
-        "deep_again": again,
+        "found_again": valley_again,
+        "deep_again": deep_again,
     }

@@ -113,14 +113,14 @@ class CurveSetting:
     halves: Figures | None = None
 
 
-Look: TypeAlias = Callable[[RootPart], Found]
+RootScan: TypeAlias = Callable[[RootPart], Found]
 """What is asked of some roots; it can be pickled, and what it finds too."""
 
 
 class Roots(Protocol):
     """The roots at which rules decide on a tree's size, looked at as often as is asked."""
 
-    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
         """Where some roots are and what is found there, in the same parts each time.
 
         Args:
@@ -145,19 +145,19 @@ class CurveRoots:
     chosen: Callable[[RecordedTexts], Longs] | None = None
     advance: Callable[[int], object] = int
 
-    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
         """Some roots after the other."""
         for texts in self.texts():
-            yield look_at(texts, self.chosen, order, most, look)
-            self.advance(len(texts.roots.places))
+            yield scan_roots(texts, self.chosen, order, most, look)
+            self.advance(len(texts.roots.token_indices))
 
 
-def look_at(
+def scan_roots(
     texts: RecordedTexts,
     chosen: Callable[[RecordedTexts], Longs] | None,
     order: BestFirst,
     most: int,
-    look: Look[Found],
+    look: RootScan[Found],
 ) -> tuple[pl.DataFrame, Found]:
     """Where the roots of some texts are that count, and what is found there.
 
@@ -168,7 +168,7 @@ def look_at(
         most: nodes that are looked at.
         look: what is asked.
     """
-    counted = np.arange(len(texts.roots.places)) if chosen is None else chosen(texts)
+    counted = np.arange(len(texts.roots.token_indices)) if chosen is None else chosen(texts)
     where = _where(texts, counted)
     scores = order.layer(texts, most, with_scores=True).score_rows[counted]
     expected = tokens_of_roots(scores, texts.contexts[counted])
@@ -191,25 +191,25 @@ def curve_rows(
     """
     frames, settings = [], []
     for name, order in orders.items():
-        found = [_Machine(machine) for machine in machines]
+        running = [_Machine(machine) for machine in machines]
         wheres = []
         for where, looks in roots.each(order, most, partial(_first_looks, machines)):
             wheres.append(where)
-            for one, first in zip(found, looks, strict=True):
-                one.scanned(first)
+            for machine, first in zip(running, looks, strict=True):
+                machine.scanned(first)
         if not any(where.height for where in wheres):
             raise ValueError("there are no rounds, so there is no curve")
-        for one in found:
-            one.start()
-        while any(any(one.asked) for one in found):
-            asked = [one.asked for one in found]
+        for machine in running:
+            machine.start()
+        while any(any(machine.asked) for machine in running):
+            asked = [machine.asked for machine in running]
             for _, again in roots.each(order, most, partial(_next_looks, machines, asked)):
-                for one, more in zip(found, again, strict=True):
-                    one.priced(more)
-            for one in found:
-                one.step()
-        frames += [one.frame(name, order.edge.key, pl.concat(wheres)) for one in found]
-        settings += [one.setting(name) for one in found]
+                for machine, more in zip(running, again, strict=True):
+                    machine.priced(more)
+            for machine in running:
+                machine.step()
+        frames += [machine.frame(name, order.edge.key, pl.concat(wheres)) for machine in running]
+        settings += [machine.setting(name) for machine in running]
     return pl.concat(frames), settings
 
 
@@ -264,8 +264,8 @@ def _next_looks(
     looks = []
     for machine, (first, *others) in zip(machines, asked, strict=True):
         drawn = [
-            None if each is None else sums_of_texts(price_part(draw, part, *each), part.sequences, PRICED)
-            for draw, each in zip(machine.draws, others, strict=True)
+            None if asked is None else sums_of_texts(price_part(draw, part, *asked), part.sequences, PRICED)
+            for draw, asked in zip(machine.draws, others, strict=True)
         ]
         measured = None if first is None else price_part(machine, part, *first)
         looks.append(_NextLook(None if measured is None else {rule: measured[rule] for rule in PRICED}, drawn))
@@ -285,11 +285,11 @@ class _Machine:
     def _tallies(self) -> "list[Tally[Taken] | Tally[Doubles]]":
         return [self._measured, *self._drawn_tallies]
 
-    def scanned(self, found: _FirstLook) -> None:
+    def scanned(self, look: _FirstLook) -> None:
         """Some more roots were looked at for the first time."""
-        self._looks.append(found)
-        self._measured.scanned(found.measured.fixed, found.measured.taken)
-        for tally, (fixed, taken) in zip(self._drawn_tallies, found.drawn, strict=True):
+        self._looks.append(look)
+        self._measured.scanned(look.measured.fixed, look.measured.taken)
+        for tally, (fixed, taken) in zip(self._drawn_tallies, look.drawn, strict=True):
             tally.scanned(fixed, taken)
 
     def start(self) -> None:
@@ -302,11 +302,11 @@ class _Machine:
         """Budget and rate of the next pass, as measured and at each draw; None where there is no next."""
         return [tally.asked for tally in self._tallies]
 
-    def priced(self, found: _NextLook) -> None:
+    def priced(self, look: _NextLook) -> None:
         """Some more roots were looked at again."""
-        if found.measured is not None:
-            self._measured.priced(found.measured)
-        for tally, taken in zip(self._drawn_tallies, found.drawn, strict=True):
+        if look.measured is not None:
+            self._measured.priced(look.measured)
+        for tally, taken in zip(self._drawn_tallies, look.drawn, strict=True):
             if taken is not None:
                 tally.priced(taken)
 
@@ -332,7 +332,9 @@ class _Machine:
             numbers |= {"num_drafted": sizes, "expected_tokens": tokens, "round_s": seconds}
             numbers["regret_share"] = regret_shares(tokens / seconds, best_tokens / best_s)
             names = {"edges": edges, "edges_key": edges_key, "cost_id": self._machine.cost_id, "rule": rule}
-            numbers |= {f"kept_{name}_share": one for name, one in zip(("valley", "deep_valley"), kept, strict=True)}
+            numbers |= {
+                f"kept_{name}_share": share for name, share in zip(("valley", "deep_valley"), kept, strict=True)
+            }
             columns = {name: pl.lit(value) for name, value in (names | numbers).items()}
             frames.append(where.with_columns(**columns))
         return pl.concat(frames).select([pl.col(name).cast(kind) for name, kind in SCHEMA.items()])
@@ -350,7 +352,7 @@ class _Machine:
         rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
         sequences, roots = np.unique(np.concatenate([look.sequences for look in self._looks]), return_counts=True)
         taken = [tally.taken for tally in self._drawn_tallies]
-        sums = {rule: np.stack([np.concatenate(each[rule]) for each in taken], 1) for rule in rules}
+        sums = {rule: np.stack([np.concatenate(by_rule[rule]) for by_rule in taken], 1) for rule in rules}
         return DrawnSums(sequences, roots, sums)
 
 

@@ -82,13 +82,13 @@ def curve_summaries(rows: pl.DataFrame, settings: Iterable[CurveSetting], by: st
         by: one of `simlab.analysis.statistics.slices.SLICES`; a root's context is that of its text, the length of the
             prompt.
     """
-    found = []
+    summaries = []
     for setting in settings:
         of_setting = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
         of_setting = of_setting.with_columns((pl.col("context") - pl.col("position")).alias("context_length"))
         parts = split_by_slice(of_setting, by)
-        found += [_summary(part, value, setting) for value, part in parts]
-    return found
+        summaries += [_summary(part, value, setting) for value, part in parts]
+    return summaries
 
 
 def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSummary:
@@ -172,8 +172,8 @@ def _share_interval(parts: Doubles, wholes: Doubles) -> Interval:
     the share or what it leaves.
     """
     if 2 * parts.sum() >= wholes.sum():
-        found = ratio_interval(parts, wholes)
-        return Interval(found.low, min(found.high, 1.0))
+        interval = ratio_interval(parts, wholes)
+        return Interval(interval.low, min(interval.high, 1.0))
     rest = ratio_interval(wholes - parts, wholes)
     return Interval(max(1.0 - rest.high, 0.0), 1.0 - rest.low)
 

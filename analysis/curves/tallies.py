@@ -134,8 +134,8 @@ class Tally(Generic[Part]):
 
     def priced(self, taken: Mapping[str, Part]) -> None:
         """What rules take in one more part."""
-        for rule, one in taken.items():
-            self.taken.setdefault(rule, []).append(one)
+        for rule, part in taken.items():
+            self.taken.setdefault(rule, []).append(part)
 
     def step(self) -> None:
         """Dinkelbach's step: the next price is what these rounds bring; they are the best once that is the price."""
@@ -159,7 +159,7 @@ class Tally(Generic[Part]):
 
 def sums_of_roots(parts: Sequence[Taken]) -> tuple[float, float]:
     """Expected tokens and seconds of what a rule takes at some roots."""
-    return float(sum(one.tokens.sum() for one in parts)), float(sum(one.seconds.sum() for one in parts))
+    return float(sum(part.tokens.sum() for part in parts)), float(sum(part.seconds.sum() for part in parts))
 
 
 def sums_of_parts(parts: Sequence[Doubles]) -> tuple[float, float]:

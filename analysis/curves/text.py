@@ -45,7 +45,7 @@ def worst_example(
     first = own.filter(pl.col("rule") == FIRST)
     index = first["regret_share"].arg_max()
     sequence, position, context = first.select("sequence", "position", "context").row(index or 0)
-    there = own.filter(pl.col("sequence") == sequence, pl.col("position") == position)
+    at_root = own.filter(pl.col("sequence") == sequence, pl.col("position") == position)
     scores = order.layer(text(sequence), most, with_scores=True).score_rows[position : position + 1]
     curve = root_curve(tokens_of_roots(scores, np.array([context], np.int64)), 0, machine.costs)
     return {
@@ -54,7 +54,7 @@ def worst_example(
         "sequence": sequence,
         "position": position,
         "context": context,
-        "num_drafted": dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True)),
+        "num_drafted": dict(zip(at_root["rule"].to_list(), at_root["num_drafted"].to_list(), strict=True)),
         "tokens_per_s": curve.tolist(),
     }
 
@@ -86,15 +86,15 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
         by: the column of the slices.
     """
     parts: list[str] = []
-    places = list(headings)
+    order = list(headings)
     last = None
-    for summary in sorted(summaries, key=lambda each: places.index(each.cost_id)):
+    for summary in sorted(summaries, key=lambda summary: order.index(summary.cost_id)):
         if summary.cost_id != last:
             parts.append(within_width(f"latency  {headings[summary.cost_id]}"))
         last = summary.cost_id
         parts.append(_block(summary, by))
-    notes = [_NOTES, _WITHOUT_NOISE if any(one.kept is None for one in summaries) else _WITH_NOISE]
-    notes += rough_intervals(min(one.prompts for one in summaries), "prompts in a table")
+    notes = [_NOTES, _WITHOUT_NOISE if any(summary.kept is None for summary in summaries) else _WITH_NOISE]
+    notes += rough_intervals(min(summary.prompts for summary in summaries), "prompts in a table")
     return "\n\n".join([*parts, within_width(" ".join(notes))])
 
 
@@ -106,24 +106,24 @@ def unimodality_verdict(summaries: Sequence[CurveSummary], names: Mapping[str, s
         names: of latency profiles by their ids.
     """
     lines = ["Is expected throughput unimodal in the number of drafted tokens?"]
-    for one in summaries:
-        name = f"{one.edges} probabilities" + (f", {names[one.cost_id]}" if len(names) > 1 else "")
-        lines.append(f"{name}: {_answer(one)} {_loss(one)}")
+    for summary in summaries:
+        name = f"{summary.edges} probabilities" + (f", {names[summary.cost_id]}" if len(names) > 1 else "")
+        lines.append(f"{name}: {_answer(summary)} {_loss(summary)}")
     return "\n".join(map(within_width, lines))
 
 
-def _answer(one: CurveSummary) -> str:
-    if one.kept is None:
-        return f"not known; {_share(one.several)} % of the roots have several maxima as measured, noise included."
-    if one.kept.interval.low > 0:
-        return f"no, at {_share(one.kept)} % of the roots a valley survives the noise of the prices."
-    return f"not distinguishable from noise; a valley survives it at {_share(one.kept)} % of the roots."
+def _answer(summary: CurveSummary) -> str:
+    if summary.kept is None:
+        return f"not known; {_share(summary.several)} % of the roots have several maxima as measured, noise included."
+    if summary.kept.interval.low > 0:
+        return f"no, at {_share(summary.kept)} % of the roots a valley survives the noise of the prices."
+    return f"not distinguishable from noise; a valley survives it at {_share(summary.kept)} % of the roots."
 
 
-def _loss(one: CurveSummary) -> str:
-    lost = next(rule["behind_price_share"] for rule in one.rules if rule["rule"] == FIRST)
-    said = "significant" if lost.side_of(0.0) > 0 else "not significant"
-    return f"Stopping at the first fall loses {_share(lost)} % of the tokens/s ({said})."
+def _loss(summary: CurveSummary) -> str:
+    lost = next(rule["behind_price_share"] for rule in summary.rules if rule["rule"] == FIRST)
+    verdict = "significant" if lost.side_of(0.0) > 0 else "not significant"
+    return f"Stopping at the first fall loses {_share(lost)} % of the tokens/s ({verdict})."
 
 
 def _block(summary: CurveSummary, by: str | None) -> str:
@@ -146,10 +146,10 @@ def _block(summary: CurveSummary, by: str | None) -> str:
 def _halves(halves: Figures | None) -> list[str]:
     if halves is None:
         return []
-    one, other = (_percent(share, 0) for share in halves["several"])
+    first, second = (_percent(share, 0) for share in halves["several"])
     both = f"in both at the same sizes: {_percent(halves['found_again'], 1)} %"
     deep = f"deep: {_percent(halves['deep_again'], 1)} %"
-    return [f"valleys in each half of the samples: {one} % and {other} %; {both} ({deep})"]
+    return [f"valleys in each half of the samples: {first} % and {second} %; {both} ({deep})"]
 
 
 def _maxima(counts: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.costs.curves import ALL_STAGES, pass_seconds
 from simlab.policies.engine.lock_step import TreeChoice, accepted_of
 from simlab.policies.named.served.vllm_adaptive import AdaptiveMemory, AdaptiveVerification
-from simlab.policies.orders.chain_orders import SpineOrder
+from simlab.policies.orders.chain_orders import GreedyPathOrder
 from simlab.policies.rules.serving import best_total, first_of_chains, log_probs_of
 from simlab.recorded import RecordedTexts
 
@@ -66,7 +66,7 @@ def hindsight(texts: RecordedTexts, cost: CostTable) -> TreeChoice:
     schedule of a whole text may be a little faster.
     """
     depth = texts.drafted().counts.shape[1]
-    layer, contexts = SpineOrder().layer(texts, depth, with_scores=False), texts.contexts
+    layer, contexts = GreedyPathOrder().layer(texts, depth, with_scores=False), texts.contexts
 
     def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
         num, follows = len(roots), accepted_of(layer, roots, layer.num_available[roots])
@@ -171,12 +171,12 @@ class ScheduleSums:
 
     def behind(self, best: "ScheduleSums") -> tuple[float, Interval]:
         """Which share of another schedule's speed is missing, and its interval over prompts; below 0 it is faster."""
-        found = speedup_interval(self.tokens, self.seconds, best.tokens, best.seconds)
-        return 1.0 - self.tokens_per_s / best.tokens_per_s, Interval(1.0 - found.high, 1.0 - found.low)
+        speedup = speedup_interval(self.tokens, self.seconds, best.tokens, best.seconds)
+        return 1.0 - self.tokens_per_s / best.tokens_per_s, Interval(1.0 - speedup.high, 1.0 - speedup.low)
 
     def row(self, batch: int, best: "ScheduleSums", joint: "ScheduleSums") -> dict[str, object]:
         """As JSON has it; numbers that are not known are None."""
-        found: dict[str, object] = {
+        row: dict[str, object] = {
             "batch": batch,
             "schedule": self.label,
             "acceptance_length": float(self.tokens.sum() / self.rounds.sum()),
@@ -185,15 +185,15 @@ class ScheduleSums:
         }
         for name, other in (("hindsight", best), ("joint_throughput", joint)):
             value, interval = self.behind(other)
-            found |= {f"behind_{name}": value, **interval.row(f"behind_{name}")}
-        return found
+            row |= {f"behind_{name}": value, **interval.row(f"behind_{name}")}
+        return row
 
 
 def prompts_of(texts: RecordedTexts) -> Longs:
     """int64 ``[S]``, the number of each text's prompt; turns and samples of a prompt have one."""
     names = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in texts.sequences]
-    places = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    return np.array([places[name] for name in names], np.int64)
+    numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], np.int64)
 
 
 def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool) -> list[dict[str, object]]:
@@ -213,13 +213,13 @@ def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool)
     roots, confidences, drafter, admitted, follows, num_known = map(np.concatenate, zip(*seen, strict=True))
     believed = (confidences if own else drafter).astype(np.float64)
     prompts = prompts_of(texts)[np.searchsorted(texts.roots.firsts, roots, side="right") - 1]
-    found = []
+    rows = []
     for index in range(believed.shape[1]):
         reached = (follows >= index) & (num_known > index)
         about: dict[str, object] = {"estimator": estimator, "position": index + 1}
         labelled = reached & (admitted > index)
-        found.append(about | _at_position(believed[:, index], follows > index, reached, labelled, prompts))
-    return found
+        rows.append(about | _at_position(believed[:, index], follows > index, reached, labelled, prompts))
+    return rows
 
 
 def _at_position(

@@ -67,9 +67,9 @@ class ServerCounters:
     def since(self, before: "ServerCounters") -> "ServerCounters":
         """What came since an earlier reading of the same server."""
         grown: dict[str, Any] = {}
-        for name, (_, said) in COUNTS.items():
-            one, other = getattr(before, name), getattr(self, name)
-            grown[name] = _grown(said, one, other) if said else _grown_at(one, other)
+        for name, (_, label) in COUNTS.items():
+            earlier, later = getattr(before, name), getattr(self, name)
+            grown[name] = _grown(label, earlier, later) if label else _grown_at(earlier, later)
         return ServerCounters(**grown)
 
     @property
@@ -189,46 +189,46 @@ def parsed_object(text: str | bytes, where: str) -> Json:
 
 def inner(values: Json, *keys: str) -> Json:
     """An object inside, step by step; an empty one where a step is missing or no object."""
-    found: object = values
+    value: object = values
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return cast(Json, found) if isinstance(found, Mapping) else {}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return cast(Json, value) if isinstance(value, Mapping) else {}
 
 
 def first_of(values: Json, key: str) -> Json:
     """The first object of a list; an empty one where there is none."""
-    found = values.get(key)
-    return cast(Json, found[0]) if isinstance(found, list) and found and isinstance(found[0], dict) else {}
+    entries = values.get(key)
+    return cast(Json, entries[0]) if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
 
 
 def count(values: Json, key: str, where: str) -> int | None:
     """A whole number from 0; None where it is missing or null."""
-    found = values.get(key)
-    if found is None:
+    value = values.get(key)
+    if value is None:
         return None
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < _MOST_COUNT:
-        raise EngineError(f"expected {key} of {where} to be a whole number from 0; got {str(found)[:60]!r}")
-    return found
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_COUNT:
+        raise EngineError(f"expected {key} of {where} to be a whole number from 0; got {str(value)[:60]!r}")
+    return value
 
 
 def counts(values: Json, key: str, where: str) -> tuple[int, ...] | None:
     """A list of whole numbers from 0; None where it is missing or null."""
-    found = values.get(key)
-    if found is None:
+    entries = values.get(key)
+    if entries is None:
         return None
-    if not isinstance(found, list) or not all(
-        isinstance(one, int) and not isinstance(one, bool) and 0 <= one < _MOST_TOKENS for one in found
+    if not isinstance(entries, list) or not all(
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MOST_TOKENS for number in entries
     ):
-        raise EngineError(f"expected {key} of {where} to be a list of whole numbers from 0; got {str(found)[:60]!r}")
-    return tuple(cast(Sequence[int], found))
+        raise EngineError(f"expected {key} of {where} to be a list of whole numbers from 0; got {str(entries)[:60]!r}")
+    return tuple(cast(Sequence[int], entries))
 
 
 def counters_of(values: Json, where: str) -> ServerCounters:
     """A server's counts, as `ServerCounters.to_json` wrote them."""
-    found: dict[str, Any] = {name: count(values, key, where) for name, (key, said) in COUNTS.items() if said}
-    return ServerCounters(**found, accepted_at=counts(values, COUNTS["accepted_at"][0], where))
+    counters: dict[str, Any] = {name: count(values, key, where) for name, (key, label) in COUNTS.items() if label}
+    return ServerCounters(**counters, accepted_at=counts(values, COUNTS["accepted_at"][0], where))
 
 
 def check_counts(counters: ServerCounters, where: str) -> None:
@@ -251,20 +251,20 @@ def check_counts(counters: ServerCounters, where: str) -> None:
 
 def number(values: Json, key: str, where: str) -> float | None:
     """A number; None where it is missing or null."""
-    found = values.get(key)
-    if found is None:
+    value = values.get(key)
+    if value is None:
         return None
-    if not isinstance(found, int | float) or isinstance(found, bool):
-        raise EngineError(f"expected {key} of {where} to be a number; got {str(found)[:60]!r}")
-    return float(found)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise EngineError(f"expected {key} of {where} to be a number; got {str(value)[:60]!r}")
+    return float(value)
 
 
 def text(values: Json, *keys: str) -> str | None:
     """The first of these keys that is a string with something in it; None: none is."""
     for key in keys:
-        found = values.get(key)
-        if isinstance(found, str) and found:
-            return found
+        value = values.get(key)
+        if isinstance(value, str) and value:
+            return value
     return None
 
 
@@ -285,13 +285,13 @@ def completions_request(
     }
 
 
-def completions_answer(told: Json, where: str, title: str) -> EngineAnswer:
+def completions_answer(response: Json, where: str, title: str) -> EngineAnswer:
     """What all engines tell of a text in the same words.
 
     Raises:
         EngineError: it is no such answer of the engine with this title.
     """
-    choice, usage = first_of(told, "choices"), inner(told, "usage")
+    choice, usage = first_of(response, "choices"), inner(response, "usage")
     num_tokens = count(usage, "completion_tokens", where)
     if not choice or num_tokens is None:
         raise EngineError(f"{where} is no answer of {title}: it has no choices or no usage")

@@ -123,7 +123,7 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
     samples = read_samples(content, str(path))
     engine = engine_of(samples)
     if engine is None:
-        known = ", ".join(f"{one.prefix}... ({one.title})" for one in COUNTED)
+        known = ", ".join(f"{engine.prefix}... ({engine.title})" for engine in COUNTED)
         raise EngineError(f"{path} holds metrics of no engine that is known; expected names such as {known}")
     facts = engine.facts({}, samples)
     counters = engine.counters(samples)
@@ -153,13 +153,13 @@ def _vllm_log(path: Path, content: str) -> MetricsFile:
     rounds = drafted = accepted = 0
     at: list[float] = []
     slack = 0.0
-    for place, line in enumerate(content.splitlines(), 1):
+    for row, line in enumerate(content.splitlines(), 1):
         if _LOG_LINE not in line:
             continue
         fields = {name: match[1] for name, field in _LOG_FIELDS.items() if (match := field.search(line))}
         if len(fields) < len(_LOG_FIELDS):
             raise EngineError(
-                f"{path}, line {place} lacks {', '.join(name for name in _LOG_FIELDS if name not in fields)} of its "
+                f"{path}, line {row} lacks {', '.join(name for name in _LOG_FIELDS if name not in fields)} of its "
                 "speculative decoding; expected a line as vLLM's versions from 0.10 on write it"
             )
         rates = [float(rate) for rate in fields["rates"].strip(", ").split(", ")]
@@ -169,7 +169,7 @@ def _vllm_log(path: Path, content: str) -> MetricsFile:
         own_rounds = own // len(rates)
         if own % len(rates) or abs(1 + kept / own_rounds - float(fields["length"])) > _LENGTH_DIGIT + 1e-9:
             raise EngineError(
-                f"{path}, line {place}: {own:,} drafted tokens are no rounds of {len(rates)} with an acceptance "
+                f"{path}, line {row}: {own:,} drafted tokens are no rounds of {len(rates)} with an acceptance "
                 f"length of {fields['length']}, as where rounds draft different numbers; read the server's "
                 "/metrics instead"
             )
@@ -268,16 +268,16 @@ def _records(value: object, deep: int = 4) -> Iterator[Json]:
         if "num_spec_steps" in value and "num_accepted_draft_tokens" in value:
             yield value
         elif deep:
-            for one in value.values():
-                yield from _records(one, deep - 1)
+            for part in value.values():
+                yield from _records(part, deep - 1)
 
 
 def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
     where = str(path)
     requests = tuple(_aiperf_request(record, where) for record in records)
-    ks = {found for record in records if (found := count(record, "num_spec_tokens", where)) is not None}
+    ks = {num for record in records if (num := count(record, "num_spec_tokens", where)) is not None}
     engine = text(records[0], "engine") or ""
-    title = next((one.title for one in COUNTED if one.name == engine), engine)
+    title = next((counted.title for counted in COUNTED if counted.name == engine), engine)
     return MetricsFile(path, AIPERF, title, total(requests), requests, k=ks.pop() if len(ks) == 1 else None)
 
 
@@ -289,7 +289,9 @@ def _aiperf_request(record: Json, where: str) -> ServerCounters:
     histogram, at = _histogram(record, where), None
     if histogram is not None:
         deepest = max((accepted for accepted, times in histogram.items() if times), default=0)
-        at = tuple(sum(times for accepted, times in histogram.items() if accepted > place) for place in range(deepest))
+        at = tuple(
+            sum(times for accepted, times in histogram.items() if accepted > position) for position in range(deepest)
+        )
     return ServerCounters(
         num_rounds=count(record, "num_spec_steps", where),
         num_drafted=count(record, "num_draft_tokens", where),
@@ -302,13 +304,13 @@ def _aiperf_request(record: Json, where: str) -> ServerCounters:
 
 def _histogram(record: Json, where: str) -> dict[int, int] | None:
     """Rounds by their number of accepted tokens, of a list or of an object with what is not 0; None: not told."""
-    found = record.get("acceptance_histogram")
-    if isinstance(found, Mapping):
-        for key in found:
+    histogram = record.get("acceptance_histogram")
+    if isinstance(histogram, Mapping):
+        for key in histogram:
             if re.fullmatch(r"[0-9]{1,5}", str(key)) is None:
                 raise EngineError(
                     f"expected acceptance_histogram of {where} by numbers of accepted tokens; got {str(key)[:60]!r}"
                 )
-        return {int(key): count(found, key, where) or 0 for key in found}
+        return {int(key): count(histogram, key, where) or 0 for key in histogram}
     listed = counts(record, "acceptance_histogram", where)
     return None if listed is None else dict(enumerate(listed))

@@ -25,11 +25,11 @@ class Counted(Protocol):
     prefix: ClassVar[str]
     """With which all names of its metrics begin."""
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+    def facts(self, responses: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What the server tells of itself.
 
         Args:
-            told: the answers of `fact_paths` that are there, by path.
+            responses: the answers of `fact_paths` that are there, by path.
             samples: of its metrics; None: it shows none.
         """
         ...
@@ -68,7 +68,7 @@ class Engine(Counted, Protocol):
         """
         ...
 
-    def answer(self, told: Json, where: str) -> EngineAnswer:
+    def answer(self, response: Json, where: str) -> EngineAnswer:
         """Read what came back of a request.
 
         Raises:
@@ -89,7 +89,7 @@ def engine_named(name: str) -> Engine:
     for engine in ENGINES:
         if engine.name == name:
             return engine
-    raise EngineError(f"no engine {name!r} is known; there are {', '.join(one.name for one in ENGINES)}")
+    raise EngineError(f"no engine {name!r} is known; there are {', '.join(engine.name for engine in ENGINES)}")
 
 
 def engine_of(samples: Samples) -> Counted | None:
@@ -98,7 +98,7 @@ def engine_of(samples: Samples) -> Counted | None:
     Raises:
         EngineError: they are of several engines, or of several served models.
     """
-    engines = [one for one in COUNTED if any(name.startswith(one.prefix) for name in samples.by_name)]
+    engines = [engine for engine in COUNTED if any(name.startswith(engine.prefix) for name in samples.by_name)]
     if len(engines) > 1:
         titles = " and ".join(engine.title for engine in engines)
         raise EngineError(f"{samples.where} has metrics of {titles}; keep the lines of one engine")

@@ -36,7 +36,7 @@ class Samples:
         Raises:
             EngineError: they are of several served models, whose sums would be of none of them.
         """
-        series = [labels for name, found in self.by_name.items() if name.startswith(prefix) for labels, _ in found]
+        series = [labels for name, samples in self.by_name.items() if name.startswith(prefix) for labels, _ in samples]
         names = {label: sorted({labels[label] for labels in series if labels.get(label)}) for label in _MODELS}
         for label, models in names.items():
             if len(models) > 1:
@@ -74,18 +74,20 @@ class Samples:
             return None
         sums: dict[int, int] = {}
         for labels, value in self._by_engine(name).items():
-            place = dict(labels).get("position", "")
-            if not place.isdecimal() or int(place) > 10_000:
-                raise EngineError(f"expected the label position of {name} to count from 0; got {place!r}")
-            sums[int(place)] = sums.get(int(place), 0) + _whole(name, value)
+            position = dict(labels).get("position", "")
+            if not position.isdecimal() or int(position) > 10_000:
+                raise EngineError(f"expected the label position of {name} to count from 0; got {position!r}")
+            sums[int(position)] = sums.get(int(position), 0) + _whole(name, value)
         return tuple(sums.get(index, 0) for index in range(max(sums, default=-1) + 1))
 
     def labels(self, name: str) -> Mapping[str, str]:
         """The labels of a name that has one series, ranks left out; none where it is not there."""
-        found = list(self._by_engine(name))
-        if len(found) > 1:
-            raise EngineError(f"{self.where} has {name} with {len(found)} sets of labels; keep the lines of one engine")
-        return dict(found[0]) if found else {}
+        labels = list(self._by_engine(name))
+        if len(labels) > 1:
+            raise EngineError(
+                f"{self.where} has {name} with {len(labels)} sets of labels; keep the lines of one engine"
+            )
+        return dict(labels[0]) if labels else {}
 
     def _by_engine(self, name: str) -> dict[frozenset[tuple[str, str]], float]:
         """Values by all labels but those of ranks, of which each has the same."""
@@ -111,7 +113,7 @@ def read_samples(text: str, where: str) -> Samples:
     Raises:
         EngineError: it is no such text.
     """
-    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    by_name: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     series: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     try:
         for family in text_string_to_metric_families(text):
@@ -123,15 +125,15 @@ def read_samples(text: str, where: str) -> Samples:
                         "one reading, and an earlier one with --before"
                     )
                 series.add(labelled)
-                found.setdefault(sample.name, []).append((dict(sample.labels), float(sample.value)))
+                by_name.setdefault(sample.name, []).append((dict(sample.labels), float(sample.value)))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise EngineError(
             f"{where} is no Prometheus text ({lines[0][:120]}); give what the server's address of metrics answers"
         ) from error
-    if not found:
+    if not by_name:
         raise EngineError(f"{where} holds no metrics; give what the server's address of metrics answers")
-    return Samples({name: tuple(samples) for name, samples in found.items()}, where)
+    return Samples({name: tuple(samples) for name, samples in by_name.items()}, where)
 
 
 def _whole(name: str, value: float) -> int:

@@ -38,10 +38,10 @@ class Sglang:
     busy: ClassVar[tuple[str, str]] = ("sglang:num_running_reqs", "sglang:num_queue_reqs")
     per_round: ClassVar[str] = ""
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+    def facts(self, responses: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What this server tells of itself, see `Engine`; its draft tokens count the root."""
-        info = told.get("/server_info") or told.get("/get_server_info", {})
-        model = first_of(told.get("/v1/models", {}), "data")
+        info = responses.get("/server_info") or responses.get("/get_server_info", {})
+        model = first_of(responses.get("/v1/models", {}), "data")
         dtype = text(info, "dtype") or "auto"
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
         if drafted is None and samples is not None:
@@ -68,15 +68,15 @@ class Sglang:
         sampling = {"temperature": 0, "max_new_tokens": max_tokens, "stop_token_ids": list(stop_token_ids)}
         return {"input_ids": list(prompt), "sampling_params": sampling}
 
-    def answer(self, told: Json, where: str) -> EngineAnswer:
+    def answer(self, response: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`."""
-        meta = inner(told, "meta_info")
+        meta = inner(response, "meta_info")
         num_tokens = count(meta, "completion_tokens", where)
         if num_tokens is None:
             raise EngineError(f"{where} is no answer of SGLang: its meta_info has no completion_tokens")
         return EngineAnswer(
             num_tokens=num_tokens,
-            token_ids=counts(told, "output_ids", where),
+            token_ids=counts(response, "output_ids", where),
             num_prompt_tokens=count(meta, "prompt_tokens", where),
             num_rounds=count(meta, "spec_verify_ct", where),
             num_drafted=count(meta, "spec_num_proposed_drafts", where),

@@ -36,9 +36,9 @@ class TensorRtLlm:
     busy: ClassVar[tuple[str, str]] = ("trtllm_num_requests_running", "trtllm_num_requests_waiting")
     per_round: ClassVar[str] = ""
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+    def facts(self, responses: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What this server tells of itself, see `Engine`; drafting from what it logs of its settings at its start."""
-        version, models = (told.get(path, {}) for path in self.fact_paths)
+        version, models = (responses.get(path, {}) for path in self.fact_paths)
         model = first_of(models, "data")
         settings = {} if samples is None else samples.labels("trtllm_speculative_config_info")
         drafted = next((settings[key] for key in ("max_draft_len", "spec_max_draft_len") if key in settings), "")
@@ -72,12 +72,12 @@ class TensorRtLlm:
         """The body of a request, see `Engine`; without detokenising, so that it tells token ids."""
         return completions_request(prompt, max_tokens, stop_token_ids, model) | {"detokenize": False}
 
-    def answer(self, told: Json, where: str) -> EngineAnswer:
+    def answer(self, response: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`.
 
         Newer versions count verifying passes; of older ones the tokens a pass tell them, the prefill's pass counted.
         """
-        choice, answer = first_of(told, "choices"), completions_answer(told, where, self.title)
+        choice, answer = first_of(response, "choices"), completions_answer(response, where, self.title)
         a_pass, spec = number(choice, "avg_decoded_tokens_per_iter", where), inner(choice, "speculative_decoding")
         num_rounds = count(spec, "num_spec_steps", where)
         if num_rounds is None and a_pass and answer.num_tokens > 1:

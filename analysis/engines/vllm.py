@@ -48,9 +48,9 @@ class Vllm:
     busy: ClassVar[tuple[str, str]] = ("vllm:num_requests_running", "vllm:num_requests_waiting")
     per_round: ClassVar[str] = "--per-request-spec-decode-metrics detailed"
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+    def facts(self, responses: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What this server tells of itself, see `Engine`; dtype only in developer's mode."""
-        version, models, info = (told.get(path, {}) for path in self.fact_paths)
+        version, models, info = (responses.get(path, {}) for path in self.fact_paths)
         model, config = first_of(models, "data"), inner(info, "vllm_config")
         positions = None if samples is None else _spec_counters(samples, self.prefix).accepted_at
         own = inner(config, "speculative_config")
@@ -76,11 +76,11 @@ class Vllm:
         """The body of a request, see `Engine`."""
         return completions_request(prompt, max_tokens, stop_token_ids, model) | {"return_token_ids": True}
 
-    def answer(self, told: Json, where: str) -> EngineAnswer:
+    def answer(self, response: Json, where: str) -> EngineAnswer:
         """What came back of a request, see `Engine`."""
-        spec = inner(told, "metrics", "speculative_decoding")
+        spec = inner(response, "metrics", "speculative_decoding")
         return replace(
-            completions_answer(told, where, self.title),
+            completions_answer(response, where, self.title),
             num_rounds=count(spec, "num_spec_steps", where),
             num_drafted=count(spec, "num_draft_tokens", where),
             accepted=counts(spec, "per_step_accepted", where),
@@ -95,7 +95,7 @@ class LlamaCpp:
     title: ClassVar[str] = "llama.cpp"
     prefix: ClassVar[str] = "llamacpp:"
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+    def facts(self, responses: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
         """What this server's metrics tell of it: the tokens of a full draft, see `Counted`."""
         positions = None if samples is None else _spec_counters(samples, self.prefix).accepted_at
         return ServerFacts(num_speculative=len(positions) if positions else None)

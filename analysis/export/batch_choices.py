@@ -28,14 +28,14 @@ class BatchChoice:
         length: drafted tokens; 0 is plain decoding.
         longest: the longest chain that was tried.
         speed: of each of the texts, by prediction, over plain decoding at the same batch size.
-        alike: lengths whose speed these prompts and prices cannot tell from the best one's, itself among them.
+        equal_lengths: lengths whose speed these prompts and prices cannot tell from the best one's, itself among them.
     """
 
     prices: BatchPrices
     length: int
     longest: int
     speed: Speed
-    alike: tuple[int, ...]
+    equal_lengths: tuple[int, ...]
 
     def row(self) -> dict[str, Scalar | list[int]]:
         """As a script reads it; an interval that is not known is None."""
@@ -47,7 +47,7 @@ class BatchChoice:
             "speedup": self.speed.speedup,
             **self.speed.interval.row("speedup_ci"),
             **self.speed.price_interval.row("speedup_price"),
-            "not_told_apart": list(self.alike),
+            "not_told_apart": list(self.equal_lengths),
             "what_if": self.prices.what_if,
             "cost_id": self.prices.cost_id,
             "prices": self.prices.heading,
@@ -64,18 +64,18 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
         lengths: drafted tokens of each, by policy id.
         prices: of the batch size.
     """
-    found: dict[int, Summary] = {
+    by_length: dict[int, Summary] = {
         lengths[summary.policy_id]: summary for summary in summarise(rows) if summary.policy_id in lengths
     }
-    if any(not summary.speed.tokens_per_s > 0 for summary in found.values()):
+    if any(not summary.speed.tokens_per_s > 0 for summary in by_length.values()):
         raise CostError(
             f"the latency profile {prices.cost_id} gives no speed at batch size {prices.batch}; measure it again"
         )
-    best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
-    order = [best, *(length for length in found if length != best)]
-    compared = against_first(rows, [found[length].policy for length in order], MEASURE)
+    best = min(by_length, key=lambda length: (-by_length[length].speed.tokens_per_s, length))
+    order = [best, *(length for length in by_length if length != best)]
+    compared = against_first(rows, [by_length[length].policy for length in order], MEASURE)
     same = [length for length, comparison in zip(order[1:], compared, strict=True) if not comparison.differs]
-    return BatchChoice(prices, best, max(found), found[best].speed, tuple(sorted([best, *same])))
+    return BatchChoice(prices, best, max(by_length), by_length[best].speed, tuple(sorted([best, *same])))
 
 
 def against_first(rows: pl.DataFrame, policies: Sequence[str], measure: str) -> list[Comparison]:
@@ -106,5 +106,5 @@ def batch_ranges(lengths: Mapping[int, int]) -> list[tuple[int, int, int]]:
     starts = [1, *batches[1:]]
     ends = [*(start - 1 for start in starts[1:]), batches[-1]]
     ranges = zip(starts, ends, (lengths[batch] for batch in batches), strict=True)
-    merged = [list(group) for _, group in groupby(ranges, key=lambda one: one[2])]
+    merged = [list(group) for _, group in groupby(ranges, key=lambda entry: entry[2])]
     return [(group[0][0], group[-1][1], group[0][2]) for group in merged]

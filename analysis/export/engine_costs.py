@@ -37,8 +37,8 @@ Position = tuple[Doubles, Bools]
 
 def chain_positions(parts: Sequence[Roots]) -> list[Position]:
     """What is known of each position, at all roots whose earlier positions were right and within the text."""
-    found = [_positions(part) for part in parts]
-    parts_of = [zip(*same, strict=True) for same in zip(*found, strict=True)]
+    positions = [_positions(part) for part in parts]
+    parts_of = [zip(*same, strict=True) for same in zip(*positions, strict=True)]
     return [(np.concatenate(logits), np.concatenate(right)) for logits, right in parts_of]
 
 
@@ -47,14 +47,14 @@ def _positions(roots: Roots) -> list[Position]:
     begins = roots.starts[:-1, None] + np.cumsum(roots.counts, axis=1, dtype=np.int64) - roots.counts
     last = np.repeat(roots.firsts[1:], np.diff(roots.firsts)) - np.arange(num_roots)
     alive = np.ones(num_roots, bool)
-    found = []
+    positions = []
     for index in range(depth):
         kept = alive & (index < last) & (roots.counts[:, index] > 0)
         prob = np.clip(np.exp(roots.log_probs[begins[kept, index]].astype(np.float64)), _SURE, 1 - _SURE)
         right = roots.true_ranks[:, index] == 0
-        found.append((np.log(prob) - np.log1p(-prob), right[kept]))
+        positions.append((np.log(prob) - np.log1p(-prob), right[kept]))
         alive = kept & right
-    return found
+    return positions
 
 
 def temperature_of(position: Position) -> float:
@@ -95,15 +95,15 @@ def step_curves(profiles: Sequence[Profile], context: int, drafted: int) -> Step
     """
     draft = tuple(
         (file.batch, float(cost.curve("draft", context)[min(drafted, cost.most_drafted)]))
-        for file, cost in sorted(profiles, key=lambda one: one[0].batch)
+        for file, cost in sorted(profiles, key=lambda profile: profile[0].batch)
     )
     return StepCurves(draft, _points(profiles, ("verify",), context))
 
 
 def _points(profiles: Sequence[Profile], stages: Sequence[str], context: int) -> Points:
-    found: defaultdict[int, list[float]] = defaultdict(list)
+    by_tokens: defaultdict[int, list[float]] = defaultdict(list)
     for file, cost in profiles:
         seconds = np.sum([cost.curve(stage, context) for stage in stages], axis=0)
         for number in file.node_counts:
-            found[file.batch * (number + 1)].append(float(seconds[number]))
-    return tuple((tokens, median(found[tokens])) for tokens in sorted(found))
+            by_tokens[file.batch * (number + 1)].append(float(seconds[number]))
+    return tuple((tokens, median(by_tokens[tokens])) for tokens in sorted(by_tokens))

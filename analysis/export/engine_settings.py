@@ -119,12 +119,12 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 """For which drafters the settings of each engine are written."""
 
 
-def method_of(kept: DraftSet) -> str:
+def method_of(draft_set: DraftSet) -> str:
     """What engines call the drafter of a draft set; empty: none drafts with it, or nobody says what it is."""
-    if not kept.root_seen:
-        return UNO if kept.noise else ""
-    if kept.is_chain:
-        return "" if kept.candidates_only else EAGLE3 if kept.is_head else DSPARK
+    if not draft_set.root_seen:
+        return UNO if draft_set.noise else ""
+    if draft_set.is_chain:
+        return "" if draft_set.candidates_only else EAGLE3 if draft_set.is_head else DSPARK
     return DFLASH
 
 
@@ -281,8 +281,8 @@ def vllm_table(method: str, drafter: str, lengths: Mapping[int, int]) -> Setting
 def sglang_settings(exported: ExportedPolicy) -> Settings:
     """Flags of SGLang's server, without their dashes: a chain as deep as the policy, or a tree of an EAGLE-3 head."""
     is_block = exported.method in (DFLASH, DSPARK)
-    one = HeadShape(exported.deepest, 1, exported.deepest) if is_block else exported.head_shape
-    return {"model-path": exported.target, **sglang_drafter(exported.method, exported.drafter, one)}
+    shape = HeadShape(exported.deepest, 1, exported.deepest) if is_block else exported.head_shape
+    return {"model-path": exported.target, **sglang_drafter(exported.method, exported.drafter, shape)}
 
 
 def sglang_drafter(method: str, drafter: str, shape: HeadShape) -> Settings:
@@ -372,13 +372,13 @@ def vllm_lines(method: str, drafter: str, lengths: Mapping[int, int]) -> list[st
         return ["vLLM: no chain is significantly faster here; start it without --speculative-config."]
     if len(set(lengths.values())) == 1:
         (length,) = set(lengths.values())
-        said, config = str(length), {"method": method, "model": drafter, "num_speculative_tokens": length}
+        setting, config = str(length), {"method": method, "model": drafter, "num_speculative_tokens": length}
     else:
         ranges = [
             f"{n} at batch {low if low == high else f'{low} to {high}'}" for low, high, n in batch_ranges(lengths)
         ]
-        said, config = ", ".join(ranges), vllm_table(method, drafter, lengths)
-    return [f"vLLM: num_speculative_tokens {said}.", f"--speculative-config {shlex.quote(_json(config))}"]
+        setting, config = ", ".join(ranges), vllm_table(method, drafter, lengths)
+    return [f"vLLM: num_speculative_tokens {setting}.", f"--speculative-config {shlex.quote(_json(config))}"]
 
 
 def sglang_lines(method: str, drafter: str, shape: HeadShape, only_of: int | None) -> list[str]:
@@ -391,9 +391,9 @@ def sglang_lines(method: str, drafter: str, shape: HeadShape, only_of: int | Non
         only_of: the batch size that it is best at, where there are others; None: it is of all.
     """
     alone = "" if only_of is None else f" One setting serves all batch sizes; this is that of batch {only_of}."
-    said = f"steps {shape.steps}, topk {shape.topk}, " if method == EAGLE3 else ""
+    setting = f"steps {shape.steps}, topk {shape.topk}, " if method == EAGLE3 else ""
     flags = shlex.join(flag_words(sglang_drafter(method, drafter, shape)))
-    return [f"SGLang: {said}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
+    return [f"SGLang: {setting}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
 
 
 # Lines that start a serving engine with exported settings, to be pasted into a shell; or why there is none.

@@ -68,9 +68,9 @@ class PaperOptions:
     intervals: bool = False
 
     def __post_init__(self) -> None:
-        for one in self.show:
-            if one not in MEASURES:
-                raise UsageError(f"there is no measure `{one}`{named_or_listed(one, MEASURES, _LISTED)}")
+        for measure in self.show:
+            if measure not in MEASURES:
+                raise UsageError(f"there is no measure `{measure}`{named_or_listed(measure, MEASURES, _LISTED)}")
         if len(set(self.show)) < len(self.show):
             raise UsageError(f"a measure is shown once; got {', '.join(self.show)}")
         if (self.rows == POLICY) == (self.columns == POLICY):
@@ -89,7 +89,7 @@ def labels_of(typed: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     >>> labels_of(["ddtree:budget=16=DDTree (16)"], ["ddtree:budget=16", "chain"])
     {'ddtree:budget=16': 'DDTree (16)'}
     """
-    found = {}
+    labels = {}
     for text in typed:
         fitting = [name for name in names if text.startswith(f"{name}=") and len(text) > len(name) + 1]
         if not fitting:
@@ -99,8 +99,8 @@ def labels_of(typed: Sequence[str], names: Sequence[str]) -> dict[str, str]:
                 "NAME=LABEL, such as 'ddtree:budget=16=DDTree (16)'"
             )
         name = max(fitting, key=len)
-        found[name] = text[len(name) + 1 :]
-    return found
+        labels[name] = text[len(name) + 1 :]
+    return labels
 
 
 def slice_names(rows: pl.DataFrame) -> list[str]:
@@ -134,8 +134,8 @@ def default_label(policy: str) -> str:
 
 def _class_name(name: str) -> str:
     """The name of a policy as its class has it, where the two differ in capitals alone."""
-    found = getattr(POLICIES[name], "__name__", name) if name in POLICIES else name
-    return found if found.lower() == name else name
+    class_name = getattr(POLICIES[name], "__name__", name) if name in POLICIES else name
+    return class_name if class_name.lower() == name else name
 
 
 def paper_tables(rows: pl.DataFrame, options: PaperOptions) -> list[ExportTable]:
@@ -170,13 +170,16 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
     parts += [(ALL, rows)] if len(parts) != 1 else []
     whole = summarise(rows)
     measures = _measures(options.show, whole)
-    names = called([one.policy for one in whole], options.labels)
+    names = called([summary.policy for summary in whole], options.labels)
     cells = {name: _cells(part, list(names), measures, options.intervals) for name, part in parts}
     slices = [(name, options.labels.get(name, name)) for name, _ in parts]
-    ordered = [*(one for one in whole if one.name not in BOUNDS), *(one for one in whole if one.name in BOUNDS)]
-    policies = [(one.policy, names[one.policy]) for one in ordered]
-    heads = [MEASURES[one][0] for one in measures]
-    num_policies = sum(one.name not in BOUNDS for one in whole)
+    ordered = [
+        *(summary for summary in whole if summary.name not in BOUNDS),
+        *(summary for summary in whole if summary.name in BOUNDS),
+    ]
+    policies = [(summary.policy, names[summary.policy]) for summary in ordered]
+    heads = [MEASURES[measure][0] for measure in measures]
+    num_policies = sum(summary.name not in BOUNDS for summary in whole)
     if options.rows == POLICY:
         over = slices if len(slices) > 1 else [(slices[0][0], "")]
         table_heads = [(name, head) for _, name in over for head in heads]
@@ -197,15 +200,15 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
         rules=rules,
         caption=_caption(rows, whole, measures, options, any(cell.is_bold for _, row in body for cell in row)),
         key=key,
-        comment=(*_source(rows), *_said(whole, measures), *(_policy_line(one, names) for one in ordered)),
+        comment=(*_source(rows), *_said(whole, measures), *(_policy_line(summary, names) for summary in ordered)),
     )
 
 
-def _measures(asked: Sequence[str], found: Sequence[Summary]) -> tuple[str, ...]:
-    timed = any(summary.speed.seconds is not None for summary in found)
-    for one in asked:
-        if one in _SPEED_MEASURES and not timed:
-            raise UsageError(f"--show {one} needs latencies, and these rows have none; replay with --cost")
+def _measures(asked: Sequence[str], summaries: Sequence[Summary]) -> tuple[str, ...]:
+    timed = any(summary.speed.seconds is not None for summary in summaries)
+    for measure in asked:
+        if measure in _SPEED_MEASURES and not timed:
+            raise UsageError(f"--show {measure} needs latencies, and these rows have none; replay with --cost")
     return tuple(asked) or ("acceptance_length", *(["speedup"] if timed else []))
 
 
@@ -217,17 +220,17 @@ def _cells(
     Of other texts nothing can be compared, and a mean over some of the data sets is none over all, so policies that did
     not see every text of the slice have dashes too.
     """
-    found = summarise(rows)
-    complete = [one for one in found if one.sequences == max(each.sequences for each in found)]
+    summaries = summarise(rows)
+    complete = [summary for summary in summaries if summary.sequences == max(other.sequences for other in summaries)]
     best = {measure: _best(rows, complete, measure) if measure in POWERS else set() for measure in measures}
     cells = {policy: [Cell("-")] * len(measures) for policy in policies}
-    for one in complete:
-        values = [(measure, *value_of(one, measure)) for measure in measures]
-        cells[one.policy] = [
+    for summary in complete:
+        values = [(measure, *value_of(summary, measure)) for measure in measures]
+        cells[summary.policy] = [
             Cell(
                 number(value, MEASURES[measure][2]),
                 ends(interval) if with_intervals and is_known(interval) else "",
-                one.policy in best[measure],
+                summary.policy in best[measure],
             )
             for measure, value, interval in values
         ]
@@ -236,12 +239,12 @@ def _cells(
 
 def _best(rows: pl.DataFrame, complete: Sequence[Summary], measure: str) -> set[str]:
     """The highest of a measure, and those that the prompts do not tell from it; empty where nothing is known."""
-    values = {one.policy: value_of(one, measure)[0] for one in complete if one.name not in BOUNDS}
+    values = {summary.policy: value_of(summary, measure)[0] for summary in complete if summary.name not in BOUNDS}
     known = sorted((label for label in values if not math.isnan(values[label])), key=lambda label: -values[label])
-    found = against_first(rows, known, measure)
-    if not found or not all(comparison.is_known or comparison.equal for comparison in found):
+    comparisons = against_first(rows, known, measure)
+    if not comparisons or not all(comparison.is_known or comparison.equal for comparison in comparisons):
         return set()
-    return {known[0], *(comparison.second for comparison in found if not comparison.differs)}
+    return {known[0], *(comparison.second for comparison in comparisons if not comparison.differs)}
 
 
 def value_of(summary: Summary, measure: str) -> tuple[float, Interval]:
@@ -265,19 +268,19 @@ def called(policies: Sequence[str], labels: Mapping[str, str]) -> dict[str, str]
 
 
 def _caption(
-    rows: pl.DataFrame, found: Sequence[Summary], measures: Sequence[str], options: PaperOptions, has_bold: bool
+    rows: pl.DataFrame, summaries: Sequence[Summary], measures: Sequence[str], options: PaperOptions, has_bold: bool
 ) -> str:
     prompts = rows.select("dataset", "prompt_id").n_unique()
     kind = "predicted" if rows["kind"][0] == "predicted" else "measured"
-    said = [MEASURES[one][1] + (f", {kind}" if one in _SPEED_MEASURES else "") for one in measures]
-    said = [said[0], *(f"{one[:1].lower()}{one[1:]}" for one in said[1:])]
-    parts = [f"{'; '.join(said)}; {prompts} prompts."]
+    titles = [MEASURES[measure][1] + (f", {kind}" if measure in _SPEED_MEASURES else "") for measure in measures]
+    titles = [titles[0], *(f"{title[:1].lower()}{title[1:]}" for title in titles[1:])]
+    parts = [f"{'; '.join(titles)}; {prompts} prompts."]
     parts += ["In brackets 95 % intervals over prompts."] if options.intervals else []
     if has_bold:
         line = "column" if options.rows == POLICY else "row"
-        prices = _BOLD_PRICES if kind == "predicted" and any(one in _SPEED_MEASURES for one in measures) else ""
+        prices = _BOLD_PRICES if kind == "predicted" and any(measure in _SPEED_MEASURES for measure in measures) else ""
         parts.append(_BOLD.format(line=line, prices=prices))
-    parts += [_ORACLE] if options.rows == POLICY and any(one.name in BOUNDS for one in found) else []
+    parts += [_ORACLE] if options.rows == POLICY and any(summary.name in BOUNDS for summary in summaries) else []
     return " ".join(parts)
 
 
@@ -287,8 +290,8 @@ def _source(rows: pl.DataFrame) -> list[str]:
     counts = rows.group_by("dataset", maintain_order=True).agg(pl.col("prompt_id").n_unique())
     sets = ", ".join(f"{dataset} {prompts}" for dataset, prompts in counts.iter_rows())
     ids = [
-        f"{said} {', '.join(sorted(map(str, rows[column].drop_nulls().unique())))}"
-        for said, column in (("text", "text_id"), ("draft set", "draft_id"), ("latency profile", "cost_id"))
+        f"{title} {', '.join(sorted(map(str, rows[column].drop_nulls().unique())))}"
+        for title, column in (("text", "text_id"), ("draft set", "draft_id"), ("latency profile", "cost_id"))
         if rows[column].drop_nulls().len()
     ]
     prompts = rows.select("dataset", "prompt_id").n_unique()
@@ -299,9 +302,9 @@ def _source(rows: pl.DataFrame) -> list[str]:
     ]
 
 
-def _said(found: Sequence[Summary], measures: Sequence[str]) -> list[str]:
-    notes = [SPEEDS[found[0].kind], SPEEDUP] if any(one in _SPEED_MEASURES for one in measures) else []
-    return [*notes, *rough_intervals(min(summary.prompts for summary in found))]
+def _said(summaries: Sequence[Summary], measures: Sequence[str]) -> list[str]:
+    notes = [SPEEDS[summaries[0].kind], SPEEDUP] if any(measure in _SPEED_MEASURES for measure in measures) else []
+    return [*notes, *rough_intervals(min(summary.prompts for summary in summaries))]
 
 
 def _policy_line(summary: Summary, names: Mapping[str, str]) -> str:
@@ -315,30 +318,36 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Mapping[str, str
         comparisons: at least one.
         labels: what policies are called.
     """
-    measure, seconds = comparisons[0].measure, list(dict.fromkeys(one.second for one in comparisons))
-    head, said, digits = MEASURES.get(measure, (measure, measure.replace("_", " "), 2))
-    names = called(list(dict.fromkeys(label for one in comparisons for label in (one.first, one.second))), labels)
+    measure, seconds = comparisons[0].measure, list(dict.fromkeys(comparison.second for comparison in comparisons))
+    head, title, digits = MEASURES.get(measure, (measure, measure.replace("_", " "), 2))
+    names = called(
+        list(dict.fromkeys(label for comparison in comparisons for label in (comparison.first, comparison.second))),
+        labels,
+    )
     against = names[seconds[0]]
     rows = []
-    for one in comparisons:
-        name, other = names[one.first], names[one.second]
+    for comparison in comparisons:
+        name, other = names[comparison.first], names[comparison.second]
         name = name if len(seconds) == 1 else f"{name} against {other}"
-        name = name if one.slice is None else f"{name}, {one.slice}"
+        name = name if comparison.slice is None else f"{name}, {comparison.slice}"
         cells = (
-            Cell(number(one.first_value, digits)),
-            Cell(number(one.second_value, digits)),
-            Cell(number(one.ratio, 3), _exact_ends(one.ratio_interval), one.differs),
-            Cell(_p_value(one.p_adjusted)),
+            Cell(number(comparison.first_value, digits)),
+            Cell(number(comparison.second_value, digits)),
+            Cell(number(comparison.ratio, 3), _exact_ends(comparison.ratio_interval), comparison.differs),
+            Cell(_p_value(comparison.p_adjusted)),
         )
         rows.append((name, cells))
     shown = against if len(seconds) == 1 else "the other"
-    prompts = enumerated(list(dict.fromkeys(str(one.prompts) for one in comparisons)))
+    prompts = enumerated(list(dict.fromkeys(str(comparison.prompts) for comparison in comparisons)))
     caption = (
-        f"{said}; paired over {prompts} prompts{f', against {against}' if len(seconds) == 1 else ''}. In brackets 95 % "
-        "intervals over prompts; p adjusted for the number of comparisons. Bold: significant."
+        f"{title}; paired over {prompts} prompts{f', against {against}' if len(seconds) == 1 else ''}. In brackets 95 "
+        "% intervals over prompts; p adjusted for the number of comparisons. Bold: significant."
     )
     heads = (("", head), ("", shown), ("", "ratio"), ("", "p"))
-    ids = [f"{one.first} against {one.second}: {one.prompts} prompts, family of {one.family}" for one in comparisons]
+    ids = [
+        f"{comparison.first} against {comparison.second}: {comparison.prompts} prompts, family of {comparison.family}"
+        for comparison in comparisons
+    ]
     return ExportTable("policy", heads, tuple(rows), (), caption, "comparison", tuple(ids))
 
 
@@ -375,7 +384,7 @@ def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
     )
     comment = [
         f"chosen on text {optimum.chosen_on.text_id}, reported on text {optimum.reported_on.text_id}",
-        *(f"latency profile {one}" for one in optimum.cost_ids),
+        *(f"latency profile {cost_id}" for cost_id in optimum.cost_ids),
         f"simlab {optimum.simlab_version}",
     ]
     return ExportTable("policy", (("", "length"), ("", "speedup")), tuple(rows), (), caption, "choice", tuple(comment))

@@ -90,7 +90,7 @@ def _markdown(table: ExportTable) -> str:
 
     heads = [escaped_markdown(f"{first} {second}".strip()) for first, second in table.heads]
     rows = [[escaped_markdown(name), *map(_markdown_cell, cells)] for name, cells in table.rows]
-    comment = ["<!--", *(visible(one).replace("--", "- -").replace(">", "&gt;") for one in table.comment), "-->"]
+    comment = ["<!--", *(visible(line).replace("--", "- -").replace(">", "&gt;") for line in table.comment), "-->"]
     return "\n".join(
         [
             escaped_markdown(table.caption),
@@ -125,7 +125,7 @@ def _latex(table: ExportTable) -> str:
         lines.append(_latex_line([escaped_latex(name), *map(_latex_cell, cells)]))
     return "\n".join(
         [
-            *(f"% {' '.join(visible(one).split())}" for one in table.comment),
+            *(f"% {' '.join(visible(line).split())}" for line in table.comment),
             r"\begin{table}",
             r"  \centering",
             f"  \\caption{{{escaped_latex(table.caption)}}}",
@@ -188,4 +188,4 @@ def escaped_latex(text: str) -> str:
     >>> escaped_latex("95 % of a_b")
     '95 \\% of a\\_b'
     """
-    return "".join(_LATEX.get(one) or _LATEX_SIGNS.get(one, one) for one in visible(text))
+    return "".join(_LATEX.get(sign) or _LATEX_SIGNS.get(sign, sign) for sign in visible(text))

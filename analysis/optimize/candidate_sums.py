@@ -52,14 +52,14 @@ class CandidateSums:
         """Number of policies, the second axis of the sums."""
         return int(self.rounds.shape[1])
 
-    def take(self, places: Sequence[int]) -> "CandidateSums":
+    def take(self, indices: Sequence[int]) -> "CandidateSums":
         """Some of the policies."""
-        return replace(self, **{name: getattr(self, name)[:, list(places)] for name in _BY_POLICY})
+        return replace(self, **{name: getattr(self, name)[:, list(indices)] for name in _BY_POLICY})
 
-    def on(self, places: Sequence[int]) -> "CandidateSums":
+    def on(self, indices: Sequence[int]) -> "CandidateSums":
         """Sums of these policies on some of the prompts, in this order."""
-        sums = {name: getattr(self, name)[..., list(places)] for name in _BY_PROMPT}
-        return replace(self, prompts=tuple(self.prompts[index] for index in places), **sums)
+        sums = {name: getattr(self, name)[..., list(indices)] for name in _BY_PROMPT}
+        return replace(self, prompts=tuple(self.prompts[index] for index in indices), **sums)
 
     def beside(self, more: "CandidateSums") -> "CandidateSums":
         """These policies and others on the same prompts."""
@@ -68,10 +68,10 @@ class CandidateSums:
         )
         return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
 
-    def same(self, one: int, other: int) -> bool:
+    def same(self, first: int, second: int) -> bool:
         """Whether two policies have the same sums on every prompt."""
         parts = (getattr(self, name) for name in _BY_POLICY)
-        return all(np.array_equal(part[:, one], part[:, other], equal_nan=True) for part in parts)
+        return all(np.array_equal(part[:, first], part[:, second], equal_nan=True) for part in parts)
 
     def followed_by(self, more: "CandidateSums") -> "CandidateSums":
         """Sums of these policies on these prompts and then on others."""
@@ -105,7 +105,7 @@ def log_influences(candidates: CandidateSums, objective: str) -> Doubles:
     return np.asarray(_shares(candidates.plain_seconds[machines]) - _shares(seconds), np.float64)
 
 
-def best_places(candidates: CandidateSums, values: Doubles) -> list[int]:
+def best_indices(candidates: CandidateSums, values: Doubles) -> list[int]:
     """Policies from the largest figure to the smallest; of equal ones the one that drafts less, then the earlier.
 
     Args:
@@ -115,7 +115,7 @@ def best_places(candidates: CandidateSums, values: Doubles) -> list[int]:
     known = np.flatnonzero(np.isfinite(values))
     drafted = candidates.drafted.sum(axis=(0, 2))
     order = np.lexsort((known, drafted[known], -values[known]))
-    return [int(place) for place in known[order]]
+    return [int(index) for index in known[order]]
 
 
 def _log_ratios(candidates: CandidateSums, objective: str) -> Doubles:
@@ -155,11 +155,11 @@ def prompt_hash(prompt: Prompt) -> int:
 
 def mixed_order(prompts: Sequence[Prompt]) -> list[int]:
     """Places of the prompts, so that the first of them are of all datasets alike; the same on every machine."""
-    places: dict[str, list[int]] = {}
+    by_dataset: dict[str, list[int]] = {}
     for index in sorted(range(len(prompts)), key=lambda index: prompt_hash(prompts[index])):
-        places.setdefault(prompts[index][0], []).append(index)
-    turns = [(turn / len(some), index) for some in places.values() for turn, index in enumerate(some)]
-    return [index for _, index in sorted(turns, key=lambda one: (one[0], prompt_hash(prompts[one[1]])))]
+        by_dataset.setdefault(prompts[index][0], []).append(index)
+    turns = [(turn / len(members), index) for members in by_dataset.values() for turn, index in enumerate(members)]
+    return [index for _, index in sorted(turns, key=lambda entry: (entry[0], prompt_hash(prompts[entry[1]])))]
 
 
 def halving_steps(num_prompts: int) -> list[int]:
@@ -168,10 +168,10 @@ def halving_steps(num_prompts: int) -> list[int]:
     >>> halving_steps(80)
     [10, 20, 40, 80]
     """
-    found = [num_prompts]
-    while found[0] // 2 >= LEAST_PROMPTS and len(found) < 4:
-        found.insert(0, -(-found[0] // 2))
-    return found
+    steps = [num_prompts]
+    while steps[0] // 2 >= LEAST_PROMPTS and len(steps) < 4:
+        steps.insert(0, -(-steps[0] // 2))
+    return steps
 
 
 def halve_candidates(
@@ -201,19 +201,19 @@ def halve_candidates(
         places of the policies that are left; their sums on all prompts; policies and prompts of each step.
     """
     left = np.arange(len(units))
-    found: CandidateSums | None = None
+    sums: CandidateSums | None = None
     start, done = 0, []
     for end in halving_steps(len(order)):
         more = measure(left.tolist(), order[start:end])
-        found = more if found is None else found.followed_by(more)
+        sums = more if sums is None else sums.followed_by(more)
         done.append((len(left), end))
-        note(len(left), found)
+        note(len(left), sums)
         start = end
         if end < len(order):
-            kept = _kept(found, units[left], entries[left], objective)
-            left, found = left[kept], found.take(np.flatnonzero(kept).tolist())
-    assert found is not None
-    return left.tolist(), found, done
+            kept = _kept(sums, units[left], entries[left], objective)
+            left, sums = left[kept], sums.take(np.flatnonzero(kept).tolist())
+    assert sums is not None
+    return left.tolist(), sums, done
 
 
 def _kept(candidates: CandidateSums, units: Longs, entries: Longs, objective: str) -> Bools:

@@ -21,7 +21,7 @@ from simlab.analysis.optimize.candidate_sums import (
     TOKENS_PER_S,
     WORST_CASE,
     CandidateSums,
-    best_places,
+    best_indices,
 )
 from simlab.analysis.statistics.intervals import Spread
 from simlab.analysis.statistics.significance import PriceSpread
@@ -117,20 +117,20 @@ def price_text(optimum: Optimum) -> str:
 
 def optimism_text(optimum: Optimum) -> str:
     """What was lost between the prompts of the choice and the others, and what choosing on the others would claim."""
-    found, unit, digits = optimum.optimism, _UNITS[optimum.objective], _DIGITS[optimum.objective]
-    best, rival = optimum.best.policy, found.get("best_on_evaluation")
-    chosen, there = _float(found.get("chosen_figure")), _float(found.get("best_on_evaluation_figure"))
-    share = _percent(_float(found.get("optimism_share")))
+    optimism, unit, digits = optimum.optimism, _UNITS[optimum.objective], _DIGITS[optimum.objective]
+    best, rival = optimum.best.policy, optimism.get("best_on_evaluation")
+    chosen, best_possible = _float(optimism.get("chosen_figure")), _float(optimism.get("best_on_evaluation_figure"))
+    share = _percent(_float(optimism.get("optimism_share")))
     if rival == best:
         first = f"Chosen on the evaluation prompts it would have been {best} too: no optimism."
     else:
         first = (
-            f"Optimism: the best on the evaluation prompts would have been {rival} with {there:.{digits}f} {unit}, "
-            f"{share} above {best} ({chosen:.{digits}f}); do not claim it."
+            f"Optimism: the best on the evaluation prompts would have been {rival} with {best_possible:.{digits}f} "
+            f"{unit}, {share} above {best} ({chosen:.{digits}f}); do not claim it."
         )
     second = (
-        f"Shrinkage: {best} over the chain: {_float(found.get('dev_over_chain')):.3f} on dev prompts, "
-        f"{_float(found.get('evaluation_over_chain')):.3f} on evaluation prompts."
+        f"Shrinkage: {best} over the chain: {_float(optimism.get('dev_over_chain')):.3f} on dev prompts, "
+        f"{_float(optimism.get('evaluation_over_chain')):.3f} on evaluation prompts."
     )
     return f"{first}\n{second}"
 
@@ -138,12 +138,12 @@ def optimism_text(optimum: Optimum) -> str:
 def _figures(optimum: Optimum) -> list[tuple[Mapping[str, Scalar], float, float]]:
     """The first row of each policy, and the objective's figure on both; over machines the smallest."""
     column = _COLUMNS[optimum.objective]
-    found: dict[str, tuple[Mapping[str, Scalar], float, float]] = {}
+    figures: dict[str, tuple[Mapping[str, Scalar], float, float]] = {}
     for row in optimum.rows:
         values = _float(row.get(f"dev_{column}")), _float(row.get(f"evaluation_{column}"))
-        first, *earlier = found.get(str(row.get("policy")), (row, *values))
-        found[str(row.get("policy"))] = first, min(earlier[0], values[0]), min(earlier[1], values[1])
-    return list(found.values())
+        first, *earlier = figures.get(str(row.get("policy")), (row, *values))
+        figures[str(row.get("policy"))] = first, min(earlier[0], values[0]), min(earlier[1], values[1])
+    return list(figures.values())
 
 
 def _float(value: Scalar) -> float:
@@ -197,7 +197,7 @@ def choose_finalists(
         references: places of policies that are always reported, such as the chain.
         barred: places of policies that are neither chosen nor rivals.
     """
-    order = [index for index in best_places(candidates, values) if index not in barred]
+    order = [index for index in best_indices(candidates, values) if index not in barred]
     chosen = [order[0]]
     seen = {entries[order[0]]}
     for index in order[1:]:
@@ -242,9 +242,9 @@ def judge_finalists(machines: Sequence[Sequence[PolicyRun]], objective: str) -> 
         alone = compare_worst_speedups(machines, pairs)
     else:
         alone = compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, objective)
-    found = adjust_family(alone)
-    wins = all(comparison.differs and comparison.ratio > 1 for comparison in found)
-    return FinalistVerdict(tuple(found), f"{standing_sentence(found)}.", wins)
+    comparisons = adjust_family(alone)
+    wins = all(comparison.differs and comparison.ratio > 1 for comparison in comparisons)
+    return FinalistVerdict(tuple(comparisons), f"{standing_sentence(comparisons)}.", wins)
 
 
 def optimism_figures(
@@ -285,13 +285,15 @@ def compare_worst_speedups(
         machines: the same runs, on the same prompts, at the prices of each machine.
         pairs: places of two runs each.
     """
-    found = [prompt_sums(runs) for runs in machines]
+    of_machines = [prompt_sums(runs) for runs in machines]
     columns = [COLUMNS.index(name) for name in POWERS["speedup"]]
     powers = np.array(list(POWERS["speedup"].values()), np.float64)
-    sums = [np.asarray(one.sums[:, :, columns], np.float64) for one in found]
-    equal = [all(np.array_equal(some[:, one], some[:, other]) for some in sums) for one, other in pairs]
-    logs = _least([logs_of_runs(some, powers) for some in sums])
-    return compare_logs(logs, _worst_at_draws(found), equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
+    sums = [np.asarray(machine.sums[:, :, columns], np.float64) for machine in of_machines]
+    equal = [all(np.array_equal(part[:, first], part[:, second]) for part in sums) for first, second in pairs]
+    logs = _least([logs_of_runs(part, powers) for part in sums])
+    return compare_logs(
+        logs, _worst_at_draws(of_machines), equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP
+    )
 
 
 def share_of_draws_best(machines: Sequence[Sequence[PolicyRun]], objective: str) -> float | None:
@@ -305,18 +307,18 @@ def share_of_draws_best(machines: Sequence[Sequence[PolicyRun]], objective: str)
     """
     if objective == ACCEPTANCE_LENGTH:
         return None
-    found = [prompt_sums(runs) for runs in machines]
-    spread = _worst_at_draws(found) if objective == WORST_CASE else price_spread(found[0], TOKENS_PER_S)
+    of_machines = [prompt_sums(runs) for runs in machines]
+    spread = _worst_at_draws(of_machines) if objective == WORST_CASE else price_spread(of_machines[0], TOKENS_PER_S)
     if np.isnan(spread.logs).any():
         return None
-    committed = np.log(found[0].sums[:, :, COLUMNS.index("committed")].sum(axis=0))[:, None]
+    committed = np.log(of_machines[0].sums[:, :, COLUMNS.index("committed")].sum(axis=0))[:, None]
     figures = spread.logs + committed if objective == TOKENS_PER_S else spread.logs
     return float(np.mean(figures[0] >= figures.max(axis=0)))
 
 
-def _worst_at_draws(found: Sequence[PromptSums]) -> PriceSpread:
+def _worst_at_draws(of_machines: Sequence[PromptSums]) -> PriceSpread:
     """Logarithms of the worst speedups at each draw of every machine's prices, of which each has its own noise."""
-    logs = np.min([price_spread(sums, "speedup").logs for sums in found], axis=0)
+    logs = np.min([price_spread(sums, "speedup").logs for sums in of_machines], axis=0)
     return PriceSpread(np.asarray(logs, np.float64), (None,) * len(logs))
 
 

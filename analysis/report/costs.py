@@ -54,9 +54,9 @@ def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int, 
     return Chart("costs", drawn, "Latency of a pass", caption)
 
 
-def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2.0) -> go.Scatter:
+def _curve(x: np.ndarray, y: np.ndarray, name: str, index: int, width: float = 2.0) -> go.Scatter:
     hover = f"{name}<br>%{{y:.2f}} ms for %{{x}} drafted"
-    return go.Scatter(x=x.tolist(), y=y.tolist(), name=name, mode="lines", line=line(place, width), hovertemplate=hover)
+    return go.Scatter(x=x.tolist(), y=y.tolist(), name=name, mode="lines", line=line(index, width), hovertemplate=hover)
 
 
 def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
@@ -80,12 +80,14 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         "Of the curve of expected tokens per second over the size of the tree. Where latencies are convex there is "
         "one, and stopping at the first size that brings no more is best; with several it may stop too early."
     )
-    kept = [
-        f"{one.kept.value:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None
+    valleys = [
+        f"{summary.kept.value:.0%} ({name})"
+        for summary, name in zip(summaries, names, strict=True)
+        if summary.kept is not None
     ]
-    if kept:
+    if valleys:
         caption += (
-            f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
+            f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(valleys)}."
         )
     return Chart("maxima", drawn, "Unimodality: local maxima per root", caption)
 
@@ -96,7 +98,7 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     for index, (summary, name) in enumerate(zip(summaries, names, strict=True)):
         rules = [rule for rule in summary.rules if rule["rule"] != PRICE]
         behind = [rule["behind_price_share"] for rule in rules]
-        values = [one.value for one in behind]
+        values = [estimate.value for estimate in behind]
         drawn.add_trace(
             go.Bar(
                 y=[rule["rule"] for rule in rules],
@@ -104,7 +106,7 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
                 name=name,
                 orientation="h",
                 marker={"color": colour(index)},
-                error_x=error_bars(values, [one.interval for one in behind]),
+                error_x=error_bars(values, [estimate.interval for estimate in behind]),
                 hovertemplate=f"{name}<br>%{{y}}: %{{x:.2%}} behind",
             )
         )

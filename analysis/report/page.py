@@ -152,7 +152,9 @@ def report_page(
         version=visible_html(VERSION),
         title=visible_html(title),
         style=_file("report.css"),
-        navigation="\n".join(f'<a href="#{visible_html(one.key)}">{_text(one.title)}</a>' for one in sections),
+        navigation="\n".join(
+            f'<a href="#{visible_html(section.key)}">{_text(section.title)}</a>' for section in sections
+        ),
         verdict=_text(sentences[0]),
         more=_list(sentences[1:]),
         table=_grid(table),
@@ -241,4 +243,6 @@ def _grid(grid: Grid) -> str:
 def _row(cells: Sequence[str], strong: bool) -> str:
     first, *others = cells
     begin = '<tr class="strong">' if strong else "<tr>"
-    return f'{begin}<th scope="row">{_text(first)}</th>' + "".join(f"<td>{_text(one)}</td>" for one in others) + "</tr>"
+    return (
+        f'{begin}<th scope="row">{_text(first)}</th>' + "".join(f"<td>{_text(cell)}</td>" for cell in others) + "</tr>"
+    )

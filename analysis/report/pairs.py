@@ -27,13 +27,13 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
     against = f" against {comparisons[0].second}" if len(seconds) == 1 else ""
     drawn = figure(f"{measure}{against}, difference in %", "")
     for index, (name, differs) in enumerate((("significant", True), ("not significant", False))):
-        some = [comparison for comparison in comparisons if comparison.differs is differs]
-        if not some:
+        chosen = [comparison for comparison in comparisons if comparison.differs is differs]
+        if not chosen:
             continue
         drawn.add_trace(
             go.Scatter(
-                x=[_percent(comparison.ratio) for comparison in some],
-                y=[_pair_name(comparison, len(seconds) == 1) for comparison in some],
+                x=[_percent(comparison.ratio) for comparison in chosen],
+                y=[_pair_name(comparison, len(seconds) == 1) for comparison in chosen],
                 mode="markers",
                 name=name,
                 marker={
@@ -42,13 +42,18 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
                     "line": {"width": 2, "color": colour(0)},
                 },
                 error_x=error_bars(
-                    [_percent(comparison.ratio) for comparison in some],
-                    [Interval(_percent(one.ratio_interval.low), _percent(one.ratio_interval.high)) for one in some],
+                    [_percent(comparison.ratio) for comparison in chosen],
+                    [
+                        Interval(_percent(comparison.ratio_interval.low), _percent(comparison.ratio_interval.high))
+                        for comparison in chosen
+                    ],
                     **_BARS,
                     color=colour(0),
                 ),
                 hovertemplate=[
-                    f"{one.first} against {one.second}<br>%{{x:+.1f}} %, {name} ({one.prompts} prompts)" for one in some
+                    f"{comparison.first} against {comparison.second}<br>%{{x:+.1f}} %, {name} ({comparison.prompts} "
+                    "prompts)"
+                    for comparison in chosen
                 ],
                 legendrank=index,
             )
@@ -83,31 +88,31 @@ def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
     """The speedup of the best chain and of the best tree by batch size."""
     drawn = figure("texts at a time", "speedup over baseline")
     sides = {
-        "best chain": [(one, one.chain, one.gains.get((CHAIN, NOTHING))) for one in batches],
-        "best tree": [(one, one.tree, one.gains.get((TREE, NOTHING))) for one in batches],
+        "best chain": [(batch, batch.chain, batch.gains.get((CHAIN, NOTHING))) for batch in batches],
+        "best tree": [(batch, batch.tree, batch.gains.get((TREE, NOTHING))) for batch in batches],
     }
-    for place, (name, found) in enumerate(sides.items()):
-        known = [(one, policy, gain) for one, policy, gain in found if policy is not None and gain is not None]
+    for index, (name, entries) in enumerate(sides.items()):
+        known = [(batch, policy, gain) for batch, policy, gain in entries if policy is not None and gain is not None]
         y = [gain.ratio for _, _, gain in known]
-        shape = marker(place, 9)
-        symbols = [f"{shape['symbol']}-open" if one.of.what_if else shape["symbol"] for one, _, _ in known]
+        shape = marker(index, 9)
+        symbols = [f"{shape['symbol']}-open" if batch.of.what_if else shape["symbol"] for batch, _, _ in known]
         drawn.add_trace(
             go.Scatter(
-                x=[one.of.batch for one, _, _ in known],
+                x=[batch.of.batch for batch, _, _ in known],
                 y=y,
                 name=name,
                 mode="lines+markers",
-                line=line(place),
-                marker={**shape, "symbol": symbols, "line": {"width": 2, "color": colour(place)}},
-                error_y=error_bars(y, [gain.ratio_interval for _, _, gain in known], **_BARS, color=colour(place)),
+                line=line(index),
+                marker={**shape, "symbol": symbols, "line": {"width": 2, "color": colour(index)}},
+                error_y=error_bars(y, [gain.ratio_interval for _, _, gain in known], **_BARS, color=colour(index)),
                 hovertemplate=[
-                    f"{policy.policy}, {one.of.batch} at a time<br>%{{y:.2f}} ({gain.prompts} prompts)"
-                    for one, policy, gain in known
+                    f"{policy.policy}, {batch.of.batch} at a time<br>%{{y:.2f}} ({gain.prompts} prompts)"
+                    for batch, policy, gain in known
                 ],
             )
         )
     drawn.add_hline(y=1, line={"color": GREY, "width": 1})
-    sizes = [one.of.batch for one in batches]
+    sizes = [batch.of.batch for batch in batches]
     drawn.update_xaxes(type="log", tickvals=sizes, ticktext=[str(size) for size in sizes])
     caption = (
         "On the grey line autoregressive decoding is as fast. Bars are 95 % intervals over prompts. Open marks: the "
@@ -118,14 +123,14 @@ def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
 
 def agreement_chart(policies: Sequence[ConfirmedPolicy]) -> Chart:
     """The predicted and the measured speedup of each policy that ran."""
-    ran = [(one.predicted, one.measured) for one in policies if one.measured is not None]
+    ran = [(policy.predicted, policy.measured) for policy in policies if policy.measured is not None]
     names = [predicted.policy for predicted, _ in ran]
     sides = {
         "predicted": [predicted.speed for predicted, _ in ran],
         "measured": [measured.speed for _, measured in ran],
     }
     drawn = figure("speedup over baseline", "")
-    for place, (name, speeds) in enumerate(sides.items()):
+    for index, (name, speeds) in enumerate(sides.items()):
         known = [(label, speed) for label, speed in zip(names, speeds, strict=True) if not math.isnan(speed.speedup)]
         x = [speed.speedup for _, speed in known]
         drawn.add_trace(
@@ -134,8 +139,8 @@ def agreement_chart(policies: Sequence[ConfirmedPolicy]) -> Chart:
                 y=[label for label, _ in known],
                 mode="markers",
                 name=name,
-                marker=marker(place, 10),
-                error_x=error_bars(x, [speed.interval for _, speed in known], **_BARS, color=colour(place)),
+                marker=marker(index, 10),
+                error_x=error_bars(x, [speed.interval for _, speed in known], **_BARS, color=colour(index)),
                 hovertemplate=[f"{label}<br>{name} %{{x:.2f}}" for label, _ in known],
             )
         )

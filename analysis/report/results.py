@@ -28,7 +28,7 @@ from simlab.traces.results.rows import BOUNDS, settings_of
 _HEADS = ("engine", "verdict", "texts equal", "rounds equal", "acceptance length", "predicted", "predicted over it, %")
 
 
-def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
+def crosscheck_grid(summaries: Sequence[CrosscheckSummary]) -> Grid:
     """A row for each crosscheck, and its reason below."""
     rows = [
         [
@@ -40,10 +40,13 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
             number(summary.predicted, 3),
             percent_off(summary.error) or "-",
         ]
-        for summary in found
+        for summary in summaries
     ]
-    caption = [f"{one.engine}, {one.verdict.name} ({one.verdict.level}): {one.verdict.reason}." for one in found]
-    strong = frozenset(index for index, summary in enumerate(found) if not summary.verdict.is_good)
+    caption = [
+        f"{summary.engine}, {summary.verdict.name} ({summary.verdict.level}): {summary.verdict.reason}."
+        for summary in summaries
+    ]
+    strong = frozenset(index for index, summary in enumerate(summaries) if not summary.verdict.is_good)
     return Grid(_HEADS, rows, caption, strong)
 
 
@@ -134,7 +137,7 @@ class ReportResults:
         return self.predicted if self.predicted.height else self.measured
 
     @cached_property
-    def found(self) -> list[Summary]:
+    def summaries(self) -> list[Summary]:
         """What was predicted of each policy and bound; of those that were measured alone what was measured."""
         return summarise(self.rows)
 
@@ -146,17 +149,17 @@ class ReportResults:
     @cached_property
     def policies(self) -> list[Summary]:
         """Those that can run: no bounds, not plain decoding."""
-        return [summary for summary in self.found if summary.name not in (*BOUNDS, BASELINE)]
+        return [summary for summary in self.summaries if summary.name not in (*BOUNDS, BASELINE)]
 
     @property
     def has_speeds(self) -> bool:
         """Whether every policy has seconds, and autoregressive decoding too, so that there are speedups."""
-        return all(summary.speed.seconds is not None for summary in self.found)
+        return all(summary.speed.seconds is not None for summary in self.summaries)
 
     @property
     def has_seconds(self) -> bool:
         """Whether every policy has seconds, autoregressive decoding aside."""
-        return all(summary.speed.seconds is not None for summary in self.found if summary.name != BASELINE)
+        return all(summary.speed.seconds is not None for summary in self.summaries if summary.name != BASELINE)
 
     @property
     def measure(self) -> str:
@@ -175,18 +178,18 @@ class ReportResults:
             key = family_of(summary)
             if key not in best or self.worth(summary) > self.worth(best[key]):
                 best[key] = summary
-        return sorted(best.values(), key=lambda one: -self.worth(one))
+        return sorted(best.values(), key=lambda summary: -self.worth(summary))
 
     @cached_property
     def families(self) -> list[list[Summary]]:
         """Policies that differ in the size of the tree alone, from small to large; the chain's, then the fastest."""
-        found: dict[tuple[str, str], list[Summary]] = {}
+        families: dict[tuple[str, str], list[Summary]] = {}
         chain = self.chain()
         for summary in [*([chain] if chain else []), *self.finalists]:
-            found.setdefault(family_of(summary), [])
+            families.setdefault(family_of(summary), [])
         for policy in self.policies:
-            found[family_of(policy)].append(policy)
-        return [sorted(members, key=lambda summary: summary.totals.nodes_per_round) for members in found.values()]
+            families[family_of(policy)].append(policy)
+        return [sorted(members, key=lambda summary: summary.totals.nodes_per_round) for members in families.values()]
 
     def chain(self) -> Summary | None:
         """The longest chain in the table."""
@@ -220,8 +223,8 @@ def family_label(members: Sequence[Summary]) -> str:
     """What a family is called: its name, and the settings that its members share and that were typed."""
     first = members[0].policy
     name, _, typed = first.partition(":")
-    kept = [part for part in typed.split(",") if part and part.partition("=")[0] not in _SIZES]
-    return f"{name}:{','.join(kept)}" if kept else name
+    settings = [part for part in typed.split(",") if part and part.partition("=")[0] not in _SIZES]
+    return f"{name}:{','.join(settings)}" if settings else name
 
 
 def split_rows(rows: pl.DataFrame, cost_id: str | None) -> ReportResults:
@@ -238,5 +241,5 @@ def interval_text(over_prompts: Interval, by_prices: Interval = UNKNOWN) -> str:
     >>> interval_text(Interval(1.33, 1.587), Interval(1.45, 1.55))
     ' [1.33, 1.59] (prices [1.45, 1.55])'
     """
-    found = f" [{over_prompts.low:.2f}, {over_prompts.high:.2f}]" if is_known(over_prompts) else ""
-    return found + (f" (prices {ends(by_prices)})" if is_known(by_prices) and ends(by_prices) else "")
+    text = f" [{over_prompts.low:.2f}, {over_prompts.high:.2f}]" if is_known(over_prompts) else ""
+    return text + (f" (prices {ends(by_prices)})" if is_known(by_prices) and ends(by_prices) else "")

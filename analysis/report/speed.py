@@ -31,25 +31,28 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
         best: which policy is marked; None: there is none.
         speedup: what speedups are over, in a sentence.
     """
-    references = [summary for summary in results.found if summary.name == BASELINE]
-    chain, bounds = results.chain(), [summary for summary in results.found if summary.name in BOUNDS]
+    references = [summary for summary in results.summaries if summary.name == BASELINE]
+    chain, bounds = results.chain(), [summary for summary in results.summaries if summary.name in BOUNDS]
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
     rows = list({(summary.policy, summary.policy_id): summary for summary in shown}.values())
-    measured = {policy_id: one.speed for policy_id, one in results.ran.items()}
-    columns: list[tuple[str, Callable[[Summary], str]]] = [("policy", lambda one: one.policy)]
+    measured = {policy_id: summary.speed for policy_id, summary in results.ran.items()}
+    columns: list[tuple[str, Callable[[Summary], str]]] = [("policy", lambda summary: summary.policy)]
     if results.has_speeds:
-        columns.append(("predicted speedup [95 %]", lambda one: _speedup(one.speed)))
-        columns.append(("prices [95 %]", lambda one: ends(one.speed.price_interval)))
+        columns.append(("predicted speedup [95 %]", lambda summary: _speedup(summary.speed)))
+        columns.append(("prices [95 %]", lambda summary: ends(summary.speed.price_interval)))
     if measured:
-        columns.append(("measured speedup [95 %]", lambda one: _speedup(measured.get(one.policy_id, NO_SPEED))))
+        columns.append(("measured speedup [95 %]", lambda summary: _speedup(measured.get(summary.policy_id, NO_SPEED))))
     columns += [
-        ("acceptance length [95 %]", lambda one: _with_interval(one.totals.acceptance_length, one.interval)),
-        ("macro avg", lambda one: number(one.acceptance_length_macro, 2)),
-        ("drafted per round", lambda one: number(one.totals.nodes_per_round, 1)),
+        (
+            "acceptance length [95 %]",
+            lambda summary: _with_interval(summary.totals.acceptance_length, summary.interval),
+        ),
+        ("macro avg", lambda summary: number(summary.acceptance_length_macro, 2)),
+        ("drafted per round", lambda summary: number(summary.totals.nodes_per_round, 1)),
     ]
     if results.has_seconds:
-        columns.append(("predicted tokens/s", lambda one: number(one.speed.tokens_per_s, 1)))
+        columns.append(("predicted tokens/s", lambda summary: number(summary.speed.tokens_per_s, 1)))
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_seconds:
         notes.append(f"{' '.join(speedup.splitlines())} Prefill is not in it.")
@@ -77,26 +80,26 @@ def _with_interval(value: float, interval: Interval) -> str:
 
 def speed_chart(results: ReportResults) -> Chart:
     """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
-    has_speeds, what = results.has_speeds, results.what
-    found = figure("drafted tokens per round", what)
+    has_speeds, quantity = results.has_speeds, results.what
+    drawn = figure("drafted tokens per round", quantity)
     for index, members in enumerate(results.families):
-        _add_family(found, members, results, index)
+        _add_family(drawn, members, results, index)
     if results.ran and has_speeds:
         for index, members in enumerate(results.families):
-            _add_measured(found, [member for member in members if member.policy_id in results.ran], results, index)
+            _add_measured(drawn, [member for member in members if member.policy_id in results.ran], results, index)
     sizes = [policy.totals.nodes_per_round for policy in results.policies]
     if sizes and max(sizes) > 4 * max(min(sizes), 1):
-        found.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
+        drawn.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
     caption = "Mean over rounds; of a fixed budget it is the budget. Bands and bars are 95 % intervals over prompts."
     caption += " Pointing at a mark shows that of the latency profile's noise too." if has_speeds else ""
     if results.ran and has_speeds:
         caption += " Open marks were measured, end to end, on the real models; lines and filled marks are predicted."
     elif has_speeds:
         caption += " All of it is predicted from a latency profile."
-    return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
+    return Chart("speed", drawn, f"{quantity[0].upper()}{quantity[1:]}, by size of the tree", caption, 330)
 
 
-def _add_family(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
+def _add_family(figure: go.Figure, members: Sequence[Summary], results: ReportResults, index: int) -> None:
     name = family_label(members)
     x = [member.totals.nodes_per_round for member in members]
     y, intervals = zip(*map(results.drawn, members), strict=True)
@@ -107,13 +110,13 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], results: ReportRe
     ]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
-            figure.add_trace(band(x, low, high, place, name))
+            figure.add_trace(band(x, low, high, index, name))
         style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
     else:
         style = {"mode": "markers", "error_y": error_bars(y, intervals)}
     figure.add_trace(
         go.Scatter(
-            x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
+            x=x, y=y, name=name, legendgroup=name, line=line(index), marker=marker(index), hovertemplate=hover, **style
         )
     )
 
@@ -124,7 +127,7 @@ def _both_intervals(summary: Summary, over_prompts: Interval) -> str:
     return "".join(f"<br>{name} {ends(interval)}" for name, interval in kinds if is_known(interval) and ends(interval))
 
 
-def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
+def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, index: int) -> None:
     if not members:
         return
     ran = [results.ran[member.policy_id] for member in members]
@@ -136,8 +139,8 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
             mode="markers",
             name=f"{family_label(members)}, measured",
             legendgroup=family_label(members),
-            marker={**marker(place, 11), "symbol": f"{marker(place)['symbol']}-open", "line": {"width": 2}},
-            error_y=error_bars(y, [summary.speed.interval for summary in ran], color=colour(place)),
+            marker={**marker(index, 11), "symbol": f"{marker(index)['symbol']}-open", "line": {"width": 2}},
+            error_y=error_bars(y, [summary.speed.interval for summary in ran], color=colour(index)),
             hovertemplate=[f"{summary.policy}<br>measured %{{y:.2f}}" for summary in ran],
         )
     )
@@ -146,20 +149,20 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
 def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Chart | None:
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
     rows = results.rows
-    policy_ids = {one.policy_id for one in shown}
+    policy_ids = {part.policy_id for part in shown}
     wanted = rows.filter(pl.col("policy_id").is_in(policy_ids) | (pl.col("name") == BASELINE))
-    labels = {(one.policy, one.policy_id) for one in shown}
-    found = [one for one in summarise(wanted, by) if (one.policy, one.policy_id) in labels]
-    slices = list(dict.fromkeys(str(one.slice) for one in found))
+    labels = {(part.policy, part.policy_id) for part in shown}
+    summaries = [part for part in summarise(wanted, by) if (part.policy, part.policy_id) in labels]
+    slices = list(dict.fromkeys(str(part.slice) for part in summaries))
     if len(slices) < 2:
         return None
     drawn = figure("", results.what)
     for index, summary in enumerate(shown):
-        own = [one for one in found if one.policy_id == summary.policy_id]
+        own = [part for part in summaries if part.policy_id == summary.policy_id]
         values, intervals = zip(*map(results.drawn, own), strict=True)
         drawn.add_trace(
             go.Bar(
-                x=[f"{one.slice} ({one.prompts})" for one in own],
+                x=[f"{part.slice} ({part.prompts})" for part in own],
                 y=values,
                 name=summary.policy,
                 marker={"color": colour(index)},
@@ -167,7 +170,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
             )
         )
     drawn.update_layout(barmode="group")
-    drawn.update_yaxes(range=[0, 1.5 * max(results.drawn(one)[0] for one in found)])
+    drawn.update_yaxes(range=[0, 1.5 * max(results.drawn(part)[0] for part in summaries)])
     caption = "In brackets the prompts of the slice; bars are 95 % intervals over them, the widest of them cut off."
     return Chart(f"by-{by}", drawn, f"{results.what[0].upper()}{results.what[1:]}, by {by}", caption)
 
@@ -177,10 +180,10 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
     if not results.has_speeds:
         return None
     labels, seconds = [], []
-    for one in shown:
-        for kind, summary in (("predicted", one), ("measured", results.ran.get(one.policy_id))):
+    for policy in shown:
+        for kind, summary in (("predicted", policy), ("measured", results.ran.get(policy.policy_id))):
             if summary is not None and summary.speed.seconds is not None and summary.totals.rounds:
-                labels.append(f"{one.policy}, {summary.kind if results.ran else kind}")
+                labels.append(f"{policy.policy}, {summary.kind if results.ran else kind}")
                 stages = summary.speed.seconds
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
     parts = {_STAGES[stage]: [row[stage] for row in seconds] for stage in _shown_stages(shown, results)}
@@ -194,35 +197,37 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
     if not (results.ran and results.predicted.height and results.has_speeds):
         return None
     texts = results.measured["sequence"].unique().to_list()
-    alike = {one.policy_id: one for one in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))}
-    rows, places = [], _shown_stages(shown, results)
-    plain = [one for one in results.found if one.name == BASELINE]
+    same_texts = {
+        summary.policy_id: summary for summary in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))
+    }
+    rows, stages = [], _shown_stages(shown, results)
+    plain = [summary for summary in results.summaries if summary.name == BASELINE]
     for summary in (*plain, *shown):
-        ran, predicted = results.ran.get(summary.policy_id), alike.get(summary.policy_id)
+        ran, predicted = results.ran.get(summary.policy_id), same_texts.get(summary.policy_id)
         if ran is not None and predicted is not None:
-            rows.append([summary.policy, *_errors(predicted, ran, places)])
+            rows.append([summary.policy, *_errors(predicted, ran, stages)])
     heads = ["policy", "tokens/s", "speedup", "acceptance length"]
-    return Grid([*heads, *(f"{_STAGES[index]}, s per round" for index in places)], rows, _ERRORS)
+    return Grid([*heads, *(f"{_STAGES[index]}, s per round" for index in stages)], rows, _ERRORS)
 
 
 def _shown_stages(shown: Sequence[Summary], results: ReportResults) -> list[int]:
     """The places of the stages that are shown: all, but for channels that no policy reads."""
-    summaries = [*shown, *(results.ran.get(one.policy_id) for one in shown)]
+    summaries = [*shown, *(results.ran.get(summary.policy_id) for summary in shown)]
     seconds = [
         summary.speed.seconds for summary in summaries if summary is not None and summary.speed.seconds is not None
     ]
-    with_channels = any(one.channel_s > 0 for one in seconds)
+    with_channels = any(spent.channel_s > 0 for spent in seconds)
     return [index for index, name in enumerate(STAGE_COLUMNS) if with_channels or name != "channel_s"]
 
 
-def _errors(predicted: Summary, ran: Summary, places: Sequence[int]) -> list[str]:
+def _errors(predicted: Summary, ran: Summary, stages: Sequence[int]) -> list[str]:
     pairs = [
         (predicted.speed.tokens_per_s, ran.speed.tokens_per_s),
         (predicted.speed.speedup, ran.speed.speedup),
         (predicted.totals.acceptance_length, ran.totals.acceptance_length),
     ]
     ours, theirs = predicted.speed.seconds, ran.speed.seconds
-    for name in (STAGE_COLUMNS[index] for index in places):
+    for name in (STAGE_COLUMNS[index] for index in stages):
         values = [getattr(side, name) if side is not None else math.nan for side in (ours, theirs)]
         pairs.append((values[0] / max(predicted.totals.rounds, 1), values[1] / max(ran.totals.rounds, 1)))
     return ["-" if not b or math.isnan(a / b) else f"{100 * (a / b - 1):+.1f} %" for a, b in pairs]

@@ -38,44 +38,46 @@ def explorer_trees(
         decode: from token ids to text; None: ids are shown.
         texts: which are shown.
     """
-    places: dict[int, int] = {}
+    numbers: dict[int, int] = {}
 
-    def place(token: int) -> int:
-        return places.setdefault(token, len(places))
+    def index_of(token: int) -> int:
+        return numbers.setdefault(token, len(numbers))
 
-    shown = [_text_and_trees(policies, recorded, place) for recorded in texts]
+    shown = [_text_and_trees(policies, recorded, index_of) for recorded in texts]
     return {
         "policies": [policy.label for policy in policies],
-        "tokens": [str(token) if decode is None else decode([token]) for token in places],
+        "tokens": [str(token) if decode is None else decode([token]) for token in numbers],
         "texts": shown,
         "words": decode is not None,
     }
 
 
 def _text_and_trees(
-    policies: Sequence[NamedPolicy], recorded: RecordedSequence, place: Callable[[int], int]
+    policies: Sequence[NamedPolicy], recorded: RecordedSequence, index_of: Callable[[int], int]
 ) -> dict[str, object]:
     """The trees of every policy on one text, wherever a round of any of them starts.
 
     A policy that remembers earlier rounds has trees only where its own rounds start.
     """
-    own = [{one.position: one for one in rounds(shown.policy, recorded)} for shown in policies]
-    roots = sorted({position for found in own for position in found})
-    found: list[dict[str, object]] = []
+    own = [{round_.position: round_ for round_ in rounds(shown.policy, recorded)} for shown in policies]
+    roots = sorted({position for by_root in own for position in by_root})
+    per_policy: list[dict[str, object]] = []
     for shown, starts in zip(policies, own, strict=True):
         trees = {at: start.tree for at, start in starts.items()}
         draft = draft_source(shown.policy.needs, recorded)
         if _forgets(shown.policy, recorded):
             further = [at for at in roots if at not in trees]
             trees |= {at: shown.policy.select(staged(shown.policy, draft(at), None), None) for at in further}
-        found.append({str(at): _tree(trees[at], draft(at), recorded, at, at in starts, place) for at in sorted(trees)})
+        per_policy.append(
+            {str(at): _tree(trees[at], draft(at), recorded, at, at in starts, index_of) for at in sorted(trees)}
+        )
     prompt = recorded.prompt
     return {
         "name": f"{prompt.dataset} {prompt.prompt_id}" + (f", turn {prompt.turn + 1}" if prompt.turn else ""),
         "sequence": recorded.index,
-        "start": [place(token) for token in prompt.token_ids[-_TAIL:].tolist()],
-        "tokens": [place(token) for token in recorded.text.tolist()],
-        "rounds": found,
+        "start": [index_of(token) for token in prompt.token_ids[-_TAIL:].tolist()],
+        "tokens": [index_of(token) for token in recorded.text.tolist()],
+        "rounds": per_policy,
     }
 
 
@@ -85,13 +87,13 @@ def _tree(
     recorded: RecordedSequence,
     position: int,
     starts: bool,
-    place: Callable[[int], int],
+    index_of: Callable[[int], int],
 ) -> list[object]:
     path = tree.accepted_path(recorded.text[position + 1 :])
     kept = drawn_nodes(tree, path)
     renumbered = {node: index for index, node in enumerate(kept)}
     parents = [renumbered[int(tree.parents[node])] if node else -1 for node in kept]
-    tokens = [place(int(tree.tokens[node])) for node in kept]
+    tokens = [index_of(int(tree.tokens[node])) for node in kept]
     return [
         parents,
         tokens,
@@ -118,13 +120,13 @@ def drawn_nodes(tree: DraftTree, path: Sequence[int]) -> list[int]:
 def _probabilities(tree: DraftTree, draft: Draft, kept: Sequence[int]) -> list[int]:
     """Probability of each node's token at its depth, in thousandths; 1000 at the root, -1 where it was not read."""
     depths = tree.depths()
-    found = []
+    values = []
     for node in kept:
         depth = int(depths[node])
         if depth == 0 or draft.marginals is None:
-            found.append(1000)
+            values.append(1000)
             continue
         ids, log_probs = draft.marginals.at(depth)
         where = np.flatnonzero(ids == tree.tokens[node])
-        found.append(round(1000 * float(np.exp(log_probs[where[0]]))) if len(where) else -1)
-    return found
+        values.append(round(1000 * float(np.exp(log_probs[where[0]]))) if len(where) else -1)
+    return values

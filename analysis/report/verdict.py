@@ -82,7 +82,7 @@ def _others(results: ReportResults, best: Summary) -> list[Summary]:
     chain = results.chain()
     references = [
         *([] if chain is None else [chain]),
-        *(summary for summary in results.found if summary.name == BASELINE),
+        *(summary for summary in results.summaries if summary.name == BASELINE),
     ]
     left_out = {best.policy_id, *(reference.policy_id for reference in references)}
     own = _sums(results, best)
@@ -113,7 +113,7 @@ def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, stan
         return f"{best.speed.tokens_per_s:.1f} tokens/s: {best.policy}.{level} {prompts}{measured}."
     speed = best.speed
     intervals = interval_text(speed.interval)
-    over_plain = next((one for one in standing.comparisons if one.second == plain), None)
+    over_plain = next((comparison for comparison in standing.comparisons if comparison.second == plain), None)
     start = f"{speed.speedup:.2f} times as fast as autoregressive decoding{intervals}: {best.policy}"
     if over_plain is not None and over_plain.is_known and not over_plain.differs:
         start += ", which is not significantly faster"
@@ -124,7 +124,7 @@ def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, stan
 
 def _plain_label(results: ReportResults) -> str:
     """The label of autoregressive decoding among the rows; empty where it is not."""
-    return next((summary.policy for summary in results.found if summary.name == BASELINE), "")
+    return next((summary.policy for summary in results.summaries if summary.name == BASELINE), "")
 
 
 def _level(standing: FinalistVerdict, plain: str) -> str:
@@ -149,15 +149,17 @@ def _standing(standing: FinalistVerdict) -> list[str]:
 def _over_chain(results: ReportResults, best: Summary, standing: FinalistVerdict, choice: VerdictChoice) -> list[str]:
     """The lead over the chain, in a sentence; none where there is no chain, or it is the best."""
     chain = results.chain()
-    found = [one for one in standing.comparisons if chain is not None and one.second == chain.policy]
-    if chain is None or not found or not found[0].is_known:
+    comparisons = [
+        comparison for comparison in standing.comparisons if chain is not None and comparison.second == chain.policy
+    ]
+    if chain is None or not comparisons or not comparisons[0].is_known:
         return []
-    comparison, prompts = found[0], _prompts(found[0].prompts, choice)
+    comparison, prompts = comparisons[0], _prompts(comparisons[0].prompts, choice)
     if comparison.equal:
         return [f"No difference: {best.policy} and {_the(chain)} did the same on {prompts}."]
-    what = "" if results.has_seconds else "acceptance length "
+    quantity = "" if results.has_seconds else "acceptance length "
     intervals = interval_text(comparison.ratio_interval, comparison.price_interval)
-    ratio = f"{what}{comparison.ratio:.2f} × {_the(chain)}{intervals}"
+    ratio = f"{quantity}{comparison.ratio:.2f} × {_the(chain)}{intervals}"
     doubt = "" if comparison.differs else ", not significant"
     if comparison.differs_by_prompts and comparison.is_within_price_noise:
         doubt = f", {within_price_noise(comparison)}"
@@ -199,10 +201,10 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     """Tokens per second of a policy over those of another, or of plain decoding; NaN where either is not known."""
     if rows.is_empty():
         return math.nan
-    found = {summary.policy_id: summary for summary in summarise(rows)}
-    plain = next((summary for summary in found.values() if summary.name == BASELINE), None)
-    other = plain if reference is None else found.get(reference.policy_id)
-    own = found.get(best.policy_id)
+    summaries = {summary.policy_id: summary for summary in summarise(rows)}
+    plain = next((summary for summary in summaries.values() if summary.name == BASELINE), None)
+    other = plain if reference is None else summaries.get(reference.policy_id)
+    own = summaries.get(best.policy_id)
     if own is None or other is None:
         return math.nan
     return own.speed.tokens_per_s / other.speed.tokens_per_s

@@ -44,19 +44,19 @@ class ScoredRounds:
         """The rounds of all of them on some prompts."""
         return replace(self, sums=self.sums[:, prompts])
 
-    def between(self, place: int) -> Doubles:
+    def between(self, index: int) -> Doubles:
         """Sums of the chain, of the policy at a place, and of its bound, float64 ``[3, P, NUM_SUMS]``."""
-        return self.sums[[0, 1 + place, 1 + len(self.policies) + place]]
+        return self.sums[[0, 1 + index, 1 + len(self.policies) + index]]
 
 
 def wrong_siblings(rounds: Iterable[Round]) -> int:
     """Drafted tokens that are wrong and whose parent is the root or was accepted."""
-    found = 0
+    num_wrong = 0
     for round_ in rounds:
         is_true = np.zeros(round_.num_drafted + 1, np.bool_)
         is_true[[0, *round_.path]] = True
-        found += int(is_true[round_.tree.parents[1:]].sum()) - round_.num_accepted
-    return found
+        num_wrong += int(is_true[round_.tree.parents[1:]].sum()) - round_.num_accepted
+    return num_wrong
 
 
 def policy_figures(rounds: ScoredRounds) -> list[Figures]:
@@ -67,35 +67,35 @@ def policy_figures(rounds: ScoredRounds) -> list[Figures]:
     tokens ``sibling_share`` are wrong ones below a true parent, the root or an accepted token, ``below_wrong_share``
     those whose parent is wrong already. Speeds are not known without prices.
     """
-    firsts = {budget: place for place, budget in reversed(list(enumerate(rounds.budgets)))}
-    return [_figures(rounds, place, firsts[budget]) for place, budget in enumerate(rounds.budgets)]
+    firsts = {budget: index for index, budget in reversed(list(enumerate(rounds.budgets)))}
+    return [_figures(rounds, index, firsts[budget]) for index, budget in enumerate(rounds.budgets)]
 
 
-def _figures(rounds: ScoredRounds, place: int, first: int) -> Figures:
-    runs = rounds.between(place)
+def _figures(rounds: ScoredRounds, index: int, first: int) -> Figures:
+    runs = rounds.between(index)
     sums = runs[1]
     (chain, length, hindsight), closed = _closed(runs, ROUNDS)
     speeds, speed_closed = _closed(runs, SECONDS)
     is_priced = not np.isnan(speeds).any()
     chain_speed, speed, hindsight_speed = speeds if is_priced else [None] * 3
 
-    def shares(some: Doubles) -> Doubles:
-        drafted, accepted, siblings = some[..., 1:2], some[..., 2:3], some[..., 3:4]
-        found: Doubles = np.concatenate([accepted, siblings, drafted - accepted - siblings], axis=-1) / drafted
-        return found
+    def shares(part: Doubles) -> Doubles:
+        drafted, accepted, siblings = part[..., 1:2], part[..., 2:3], part[..., 3:4]
+        parts: Doubles = np.concatenate([accepted, siblings, drafted - accepted - siblings], axis=-1) / drafted
+        return parts
 
     spread = prompt_spread(sums[:, [ROUNDS, DRAFTED, ACCEPTED, SIBLINGS]], shares)
     accepted, siblings, below = share_estimates(spread)
     responses = sums[:, RESPONSES].sum()
     return {
-        "policy": rounds.policies[place],
-        "budget": rounds.budgets[place],
+        "policy": rounds.policies[index],
+        "budget": rounds.budgets[index],
         "acceptance_length": length,
         "acceptance_length_macro": float(sums[:, MEANS].sum() / responses) if responses else math.nan,
         "chain_acceptance_length": chain,
         "hindsight_acceptance_length": hindsight,
         "gap_closed_share": closed,
-        "gap_closed_against_first": NO_FIGURE if place == first else _against(runs, rounds.sums[1 + first]),
+        "gap_closed_against_first": NO_FIGURE if index == first else _against(runs, rounds.sums[1 + first]),
         "tokens_per_s": speed,
         "chain_tokens_per_s": chain_speed,
         "hindsight_tokens_per_s": hindsight_speed,
@@ -114,11 +114,11 @@ def _closed(runs: Doubles, below: int) -> tuple[list[float], Estimate]:
     """
     sums = np.concatenate(list(runs[:, :, [COMMITTED, below]]), axis=1)
 
-    def figures(some: Doubles) -> Doubles:
-        rates = some[..., 0::2] / some[..., 1::2]
+    def figures(part: Doubles) -> Doubles:
+        rates = part[..., 0::2] / part[..., 1::2]
         far = (rates[..., 1:2] - rates[..., 0:1]) / (rates[..., 2:3] - rates[..., 0:1])
-        found: Doubles = np.concatenate([rates, far], axis=-1)
-        return found
+        values: Doubles = np.concatenate([rates, far], axis=-1)
+        return values
 
     *rates, far = estimates(prompt_spread(sums, figures))
     return [rate.value for rate in rates], far
@@ -126,11 +126,11 @@ def _closed(runs: Doubles, below: int) -> tuple[list[float], Estimate]:
 
 def _against(runs: Doubles, first: Doubles) -> Estimate:
     """How much more of the gap a policy closes than another of the same bound."""
-    sums = np.concatenate([one[:, [COMMITTED, ROUNDS]] for one in (*runs, first)], axis=1)
+    sums = np.concatenate([run[:, [COMMITTED, ROUNDS]] for run in (*runs, first)], axis=1)
 
-    def figures(some: Doubles) -> Doubles:
-        rates = some[..., 0::2] / some[..., 1::2]
-        found: Doubles = (rates[..., 1:2] - rates[..., 3:4]) / (rates[..., 2:3] - rates[..., 0:1])
-        return found
+    def figures(part: Doubles) -> Doubles:
+        rates = part[..., 0::2] / part[..., 1::2]
+        values: Doubles = (rates[..., 1:2] - rates[..., 3:4]) / (rates[..., 2:3] - rates[..., 0:1])
+        return values
 
     return estimates(prompt_spread(sums, figures))[0]

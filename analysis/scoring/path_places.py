@@ -94,7 +94,7 @@ def true_places(
         num_prompts: P.
     """
     layers = [order.layer(texts, most, order.has_probabilities) for _, order in orders]
-    firsts, roots = texts.roots.firsts, np.arange(len(texts.roots.places))
+    firsts, roots = texts.roots.firsts, np.arange(len(texts.roots.token_indices))
     lengths = np.diff(firsts)
     return TruePlaces(
         labels=tuple(label for label, _ in orders),
@@ -138,8 +138,8 @@ def path_coverage(places: TruePlaces) -> list[Figures]:
 
 
 def _coverage(places: TruePlaces, number: int, depth: int) -> Figures:
-    there = places.left >= depth
-    nodes, prompts = places.insertions[number, there, depth - 1].astype(np.int64), places.prompts[there]
+    reached = places.left >= depth
+    nodes, prompts = places.insertions[number, reached, depth - 1].astype(np.int64), places.prompts[reached]
     columns = [np.ones(len(nodes)), *(nodes <= cap for cap in places.caps)]
     shares = share_estimates(prompt_spread(_by_prompt(prompts, columns, places.num_prompts), ratios))
     return {
@@ -174,22 +174,22 @@ def _figures(places: TruePlaces, number: int, shared: Bools) -> Figures:
     columns = [has_both, np.where(has_both, areas, 0.0)]
     auc = prompt_spread(_by_prompt(places.prompts, columns, places.num_prompts), ratios)
     excess = prompt_spread(_by_prompt(places.prompts, [shared.sum(axis=1), logs], places.num_prompts), ratios).exp()
-    found: Figures = {
+    figures: Figures = {
         "order": places.labels[number],
         "auc": share_estimates(auc)[0],
         "excess_nodes": estimates(excess)[0],
     }
     whole = places.left >= len(depths)
-    for place, cap in enumerate(places.caps):
-        there, promised = (insertions <= cap).sum(axis=1)[whole], expected[whole, place]
-        sums = _by_prompt(places.prompts[whole], [there, promised - there], places.num_prompts)
+    for index, cap in enumerate(places.caps):
+        covered, promised = (insertions <= cap).sum(axis=1)[whole], expected[whole, index]
+        sums = _by_prompt(places.prompts[whole], [covered, promised - covered], places.num_prompts)
         overstated = NO_FIGURE if np.isnan(expected).all() else estimates(prompt_spread(sums, ratios))[0]
-        found |= {
+        figures |= {
             f"expected_accepted_{cap}": float(promised.mean()) if whole.any() else np.nan,
-            f"accepted_{cap}": float(there.mean()) if whole.any() else np.nan,
+            f"accepted_{cap}": float(covered.mean()) if whole.any() else np.nan,
             f"overstated_share_{cap}": overstated,
         }
-    return found
+    return figures
 
 
 def root_areas(insertions: Shorts, available: Ints, most: int) -> tuple[Bools, Doubles]:

@@ -131,15 +131,15 @@ def reliability(model: ScoredEdges, where: EdgeSlice) -> list[Figures]:
         raise ValueError(f"there is no reliability curve of {where} for {model.label}")
     binned = _binned(model.sums, where)
     total = binned.sum(axis=0)
-    found = []
+    figures = []
     for number, (edges, predicted, true) in enumerate(total):
         (interval,) = share_intervals(prompt_spread(binned[:, number][:, [EDGES, TRUE]], ratios))
-        found.append(
+        figures.append(
             model.named(where)
             | {"num_edges": int(edges), "weight_share": float(predicted / total[:, PREDICTED].sum())}
             | {"predicted": predicted / edges, "observed": Estimate(true / edges, interval)}
         )
-    return found
+    return figures
 
 
 def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -> None:
@@ -237,5 +237,5 @@ def _binned(sums: EdgeSums, where: EdgeSlice) -> Doubles:
     mass = fine[..., PREDICTED].sum(axis=0)
     reached = (np.cumsum(mass) - mass / 2) / max(mass.sum(), np.finfo(np.float64).tiny)
     numbers = np.minimum((reached * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-    coarse = np.stack([fine[:, numbers == one].sum(axis=1) for one in range(NUM_BINS)], axis=1)
+    coarse = np.stack([fine[:, numbers == number].sum(axis=1) for number in range(NUM_BINS)], axis=1)
     return coarse[:, coarse[..., EDGES].sum(axis=0) > 0]

@@ -86,17 +86,17 @@ class Scoring:
         ranks = (None, RANK_CLASSES[0])
         figures = {
             "calibration": [
-                found
+                calibrated
                 for model in self.edges
                 for where in model.slices()
-                if (found := calibration(model, where, self.edges[0] if where.is_whole else None)) is not None
+                if (calibrated := calibration(model, where, self.edges[0] if where.is_whole else None)) is not None
             ],
             "reliability": self.reliability(lambda where: where.depth is None and where.rank in ranks),
             "orders": [] if self.places is None else order_figures(self.places),
             "coverage": [] if self.places is None else path_coverage(self.places),
             "policies": policy_figures(self.rounds),
         }
-        return {name: [flat(one) for one in found] for name, found in figures.items()}
+        return {name: [flat(row) for row in rows] for name, rows in figures.items()}
 
     def reliability(self, wanted: Callable[[EdgeSlice], bool]) -> list[Figures]:
         """The bins of each edge model: of all its candidates, of each class of rank and of each depth.
@@ -111,7 +111,7 @@ class Scoring:
         """Everything scored on each dataset, in the order of the trace."""
         datasets = [dataset for dataset, _ in self.prompts]
         wanted = list(dict.fromkeys(datasets))
-        return [(one, self.take(np.flatnonzero([each == one for each in datasets]))) for one in wanted]
+        return [(dataset, self.take(np.flatnonzero([name == dataset for name in datasets]))) for dataset in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ def score_trace(
                 add_lattice_edges(own, part, edges.source, limits.width, of_texts)
         if orders:
             places.append(true_places(orders, part, of_texts, limits.most, limits.caps, num))
-        for run, found in zip(sums, _rounds(policies, part, cost), strict=True):
-            np.add.at(run, of_texts, found)
-        advance(len(part.roots.places))
+        for run, counts in zip(sums, _rounds(policies, part, cost), strict=True):
+            np.add.at(run, of_texts, counts)
+        advance(len(part.roots.token_indices))
     return Scoring(
         tuple(prompts),
         tuple(
@@ -184,10 +184,10 @@ def score_trace(
 def _rounds(policies: Sequence[NamedPolicy], texts: RecordedTexts, cost: CostTable | None) -> Iterator[Doubles]:
     """Sums of each text, float64 ``[S, NUM_SUMS]``, under the chain, each policy, and the bound of each."""
     for policy in (Chain(), *(named.policy for named in policies)):
-        found = [list(rounds(policy, sequence)) for sequence in texts.sequences]
-        columns = rounds_of_texts([columns_of(one) for one in found], texts)
+        of_texts = [list(rounds(policy, sequence)) for sequence in texts.sequences]
+        columns = rounds_of_texts([columns_of(of_text) for of_text in of_texts], texts)
         sums = _sums(sums_of_policy(policy, columns, texts, None if cost is None else cost.charged(policy)))
-        sums[:, SIBLINGS] = [wrong_siblings(one) for one in found]
+        sums[:, SIBLINGS] = [wrong_siblings(of_text) for of_text in of_texts]
         yield sums
     channels = tuple(dict.fromkeys(need for named in policies for need in named.policy.needs.scored))
     for named in policies:
@@ -206,25 +206,25 @@ def without_budget(label: str) -> str:
 
 def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     """Each order once, by a short label where no other order has the same."""
-    found: dict[str, tuple[str, NodeOrder]] = {}
+    orders: dict[str, tuple[str, NodeOrder]] = {}
     for policy in policies:
         order = order_of(policy.policy)
         if order is not None:
-            found.setdefault(order.key, (policy.label, order))
-    short = [without_budget(label) for label, _ in found.values()]
+            orders.setdefault(order.key, (policy.label, order))
+    short = [without_budget(label) for label, _ in orders.values()]
     return [
         (name if short.count(name) == 1 else label, order)
-        for name, (label, order) in zip(short, found.values(), strict=True)
+        for name, (label, order) in zip(short, orders.values(), strict=True)
     ]
 
 
 def _edge_models(orders: Sequence[tuple[str, NodeOrder]], width: int) -> list[tuple[str, EdgeScoring]]:
     """Each edge model once; marginals that read more ranks than are looked at are one."""
-    found: dict[str, tuple[str, EdgeScoring]] = {}
+    models: dict[str, tuple[str, EdgeScoring]] = {}
     for label, order in orders:
         edges = edge_scoring_of(order)
         if edges is not None and edges.edge is not None and not edges.reads_prefix:
-            found.setdefault(f"marginal:{min(edges.edge.top_k or width, width)}", (label, edges))
+            models.setdefault(f"marginal:{min(edges.edge.top_k or width, width)}", (label, edges))
         elif edges is not None:
-            found.setdefault(edges.key, (label, edges))
-    return list(found.values())
+            models.setdefault(edges.key, (label, edges))
+    return list(models.values())

@@ -49,12 +49,12 @@ def reliability_figure(rows: Rows, edges: Sequence[str]) -> go.Figure:
             x=[0, 1], y=[0, 1], mode="lines", line={"color": GREY, "width": 1}, showlegend=False, row=1, col=column
         )
         for place, (color, dash, symbol) in _PLACES.items():
-            some = _chosen(rows, edges=label, place=place, depth=None, rank=None)
-            if some:
+            points = _chosen(rows, edges=label, place=place, depth=None, rank=None)
+            if points:
                 figure.add_scatter(
-                    x=[row["predicted"] for row in some],
-                    y=[row["observed"] for row in some],
-                    error_y=_bars(some, "observed"),
+                    x=[row["predicted"] for row in points],
+                    y=[row["observed"] for row in points],
+                    error_y=_bars(points, "observed"),
                     mode="lines+markers",
                     line={"color": color, "dash": dash},
                     marker={"symbol": symbol, "size": 6},
@@ -80,11 +80,11 @@ def first_candidates_figure(rows: Rows, edges: Sequence[str]) -> go.Figure:
     figure = make_subplots(1, 2, subplot_titles=[ON_SPINE, OFF_SPINE], shared_yaxes=True, horizontal_spacing=0.04)
     for column, place in enumerate((ON_SPINE, OFF_SPINE), 1):
         for index, label in enumerate(edges):
-            some = [row for row in _chosen(rows, edges=label, place=place, rank="0") if row["depth"] is not None]
+            points = [row for row in _chosen(rows, edges=label, place=place, rank="0") if row["depth"] is not None]
             if index == 0:
                 figure.add_bar(
-                    x=[row["depth"] for row in some],
-                    y=[row["true_per_node"] for row in some],
+                    x=[row["depth"] for row in points],
+                    y=[row["true_per_node"] for row in points],
                     marker={"color": "#BBBBBB"},
                     name="came true",
                     showlegend=column == 1,
@@ -92,8 +92,8 @@ def first_candidates_figure(rows: Rows, edges: Sequence[str]) -> go.Figure:
                     col=column,
                 )
             figure.add_scatter(
-                x=[row["depth"] for row in some],
-                y=[row["expected_per_node"] for row in some],
+                x=[row["depth"] for row in points],
+                y=[row["expected_per_node"] for row in points],
                 name=label,
                 **_style(index),
                 legendgroup=label,
@@ -116,10 +116,10 @@ def coverage_figure(rows: Rows, cap: int) -> go.Figure:
     """
     figure = go.Figure()
     for index, label in enumerate(dict.fromkeys(row["order"] for row in rows)):
-        some = _chosen(rows, order=label)
+        points = _chosen(rows, order=label)
         figure.add_scatter(
-            x=[row["depth"] for row in some],
-            y=[row[f"covered_share_{cap}"] for row in some],
+            x=[row["depth"] for row in points],
+            y=[row[f"covered_share_{cap}"] for row in points],
             name=label,
             **_style(index),
         )
@@ -137,11 +137,11 @@ def gap_figure(rows: Rows) -> go.Figure:
     figure = go.Figure()
     for index, budget in enumerate(sorted({row["budget"] for row in rows})):
         # Where the chain is the bound there is no gap.
-        some = [row for row in _chosen(rows, budget=budget) if row["gap_closed_share"] is not None]
+        points = [row for row in _chosen(rows, budget=budget) if row["gap_closed_share"] is not None]
         figure.add_scatter(
-            x=[100 * row["gap_closed_share"] for row in some],
-            y=[without_budget(row["policy"]) for row in some],
-            error_x=_bars(some, "gap_closed_share", 100),
+            x=[100 * row["gap_closed_share"] for row in points],
+            y=[without_budget(row["policy"]) for row in points],
+            error_x=_bars(points, "gap_closed_share", 100),
             mode="markers",
             marker=marker(index, 9),
             name=f"{budget} nodes",
@@ -269,15 +269,15 @@ def confidence(excess: Estimate | None) -> str:
 
 def calibration_verdict(models: Sequence[ScoredEdges]) -> str:
     """Whether the first edge model that has probabilities is calibrated, by its first candidates; empty: none has."""
-    model = next((one for one in models if one.has_probabilities), None)
+    model = next((model for model in models if model.has_probabilities), None)
     if model is None:
         return ""
-    found = [calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0])) for place in (ON_SPINE, OFF_SPINE)]
-    said = [confidence(None if one is None else one["excess_per_node"]) for one in found]
-    lines = [f"Are the drafter's probabilities calibrated? {_answer(*said)} First candidates of {model.label}:"]
-    for place, one, verdict in zip(("on the greedy path", "off it"), found, said, strict=True):
-        if one is not None:
-            expected, true, excess = _three(one)
+    figures = [calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0])) for place in (ON_SPINE, OFF_SPINE)]
+    verdicts = [confidence(None if figure is None else figure["excess_per_node"]) for figure in figures]
+    lines = [f"Are the drafter's probabilities calibrated? {_answer(*verdicts)} First candidates of {model.label}:"]
+    for place, figure, verdict in zip(("on the greedy path", "off it"), figures, verdicts, strict=True):
+        if figure is not None:
+            expected, true, excess = _three(figure)
             lines.append(f"{place}: predicted {expected}, observed {true}, difference {excess} ({verdict})")
     return within_width("\n".join(lines))
 
@@ -293,10 +293,10 @@ def _first_candidates(models: Sequence[ScoredEdges]) -> str:
     cells = [["edge model", "nodes", "predicted", "observed", "difference [95 %]", "verdict"]]
     for model in models:
         for place in (ON_SPINE, OFF_SPINE):
-            found = calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0]))
-            if found is not None:
-                verdict = confidence(found["excess_per_node"]) if model.has_probabilities else "not probabilities"
-                cells.append([model.label, place, *_three(found), verdict])
+            figures = calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0]))
+            if figures is not None:
+                verdict = confidence(figures["excess_per_node"]) if model.has_probabilities else "not probabilities"
+                cells.append([model.label, place, *_three(figures), verdict])
     return f"First candidates, all depths together\n\n{aligned(cells, [True, True, False, False, True, True])}"
 
 
@@ -306,11 +306,11 @@ def _edges(models: Sequence[ScoredEdges]) -> str:
     for model in models:
         name = model.label if model.has_probabilities else f"{model.label} (no probabilities)"
         for where in map(EdgeSlice, model.places):
-            found = calibration(model, where, None if model is models[0] else models[0])
-            if found is not None:
-                losses = [f"{found['log_loss_per_node']:v3}", _estimate(found["log_loss_against_first"], "3")]
-                ece = f"{found['ece_per_node']:3}"
-                cells.append([name, where.place, f"{found['num_nodes']:,}", *_three(found), ece, *losses])
+            figures = calibration(model, where, None if model is models[0] else models[0])
+            if figures is not None:
+                losses = [f"{figures['log_loss_per_node']:v3}", _estimate(figures["log_loss_against_first"], "3")]
+                ece = f"{figures['ece_per_node']:3}"
+                cells.append([name, where.place, f"{figures['num_nodes']:,}", *_three(figures), ece, *losses])
     return "Probabilities of the candidates below a node\n\n" + aligned(cells, [True, True, *[False] * 3, *[True] * 4])
 
 
@@ -321,27 +321,30 @@ def _estimate(figure: Estimate, form: str) -> str:
 def _by_depth_and_rank(model: ScoredEdges) -> str:
     """Expected and true by depth, of first candidates, and by rank."""
     cells = [["", *(f"{place}: {text}" for place in (ON_SPINE, OFF_SPINE) for text in _THREE)]]
-    rows = [(f"rank 0, depth {one}", one, RANK_CLASSES[0]) for one in _DEPTHS]
+    rows = [(f"rank 0, depth {depth}", depth, RANK_CLASSES[0]) for depth in _DEPTHS]
     for name, depth, rank in [*rows, *((f"rank {class_}", None, class_) for class_ in RANK_CLASSES)]:
-        found = [calibration(model, EdgeSlice(place, depth, rank)) for place in (ON_SPINE, OFF_SPINE)]
-        if any(found):
-            cells.append([name, *(text for one in found for text in _three(one))])
+        figures = [calibration(model, EdgeSlice(place, depth, rank)) for place in (ON_SPINE, OFF_SPINE)]
+        if any(figures):
+            cells.append([name, *(text for figure in figures for text in _three(figure))])
     title = f"{model.label}: true tokens a node, expected and true"
     return f"{title}\n\n{aligned(cells, [True, *(False, False, True) * 2])}"
 
 
-def _three(one: Figures | None) -> list[str]:
-    if one is None:
+def _three(figures: Figures | None) -> list[str]:
+    if figures is None:
         return [""] * 3
-    return [*(number(one[name], 3) for name in ("expected_per_node", "true_per_node")), f"{one['excess_per_node']:3}"]
+    return [
+        *(number(figures[name], 3) for name in ("expected_per_node", "true_per_node")),
+        f"{figures['excess_per_node']:3}",
+    ]
 
 
 def _orders(places: TruePlaces, details: bool) -> str:
     caps = places.caps if details else places.caps[:1]
     cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
-    for one in order_figures(places):
-        over = (_estimate(one[f"overstated_share_{cap}"], "1%") for cap in caps)
-        cells.append([one["order"], f"{one['auc']:3}", f"{one['excess_nodes']:2}", *over])
+    for figures in order_figures(places):
+        over = (_estimate(figures[f"overstated_share_{cap}"], "1%") for cap in caps)
+        cells.append([figures["order"], f"{figures['auc']:3}", f"{figures['excess_nodes']:2}", *over])
     title = f"Where the target's path is among the first {places.most} nodes, at every root"
     return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
 
@@ -349,12 +352,12 @@ def _orders(places: TruePlaces, details: bool) -> str:
 def _coverage(places: TruePlaces) -> str:
     heading = [f"in {cap} nodes, %" for cap in places.caps]
     cells = [["order of nodes", "depth", *heading, "nodes, median", "at 90 %"]]
-    for one in path_coverage(places):
-        if one["depth"] in _DEPTHS:
-            shares = [f"{one[f'covered_share_{cap}']:1%}" for cap in places.caps]
-            nodes = (one["nodes_median"], one["nodes_90_percent"])
+    for figures in path_coverage(places):
+        if figures["depth"] in _DEPTHS:
+            shares = [f"{figures[f'covered_share_{cap}']:1%}" for cap in places.caps]
+            nodes = (figures["nodes_median"], figures["nodes_90_percent"])
             needed = [f"> {places.most}" if num is None else str(num) for num in nodes]
-            cells.append([one["order"], str(one["depth"]), *shares, *needed])
+            cells.append([figures["order"], str(figures["depth"]), *shares, *needed])
     title = "Nodes that it takes to hold the target's path down to a depth"
     return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
 
@@ -364,10 +367,10 @@ def _gaps(figures: Sequence[Figures]) -> str:
         ["policy", "acceptance length", "", "gap closed, %", "against first"],
         ["", "pooled", "macro avg", "[95 %]", "[95 %]"],
     ]
-    for one in figures:
-        lengths = [number(one[name], 2) for name in ("acceptance_length", "acceptance_length_macro")]
-        against = _estimate(one["gap_closed_against_first"], "1%")
-        cells.append([one["policy"], *lengths, f"{one['gap_closed_share']:1%}", against])
+    for row in figures:
+        lengths = [number(row[name], 2) for name in ("acceptance_length", "acceptance_length_macro")]
+        against = _estimate(row["gap_closed_against_first"], "1%")
+        cells.append([row["policy"], *lengths, f"{row['gap_closed_share']:1%}", against])
     table = aligned(cells, [True, False, False, True, True])
     return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{table}"
 
@@ -375,17 +378,17 @@ def _gaps(figures: Sequence[Figures]) -> str:
 def _speed_gaps(figures: Sequence[Figures]) -> str:
     """Both ends of the gap in acceptance length, and the gap in tokens/s; empty without speeds."""
     cells = [["policy", "chain", "oracle", "tokens/s", "gap in tokens/s closed, % [95 %]"]]
-    for one in figures:
-        ends = [number(one[f"{name}_acceptance_length"], 2) for name in ("chain", "hindsight")]
-        speed = "" if one["tokens_per_s"] is None else number(one["tokens_per_s"], 1)
-        cells.append([one["policy"], *ends, speed, _estimate(one["speed_gap_closed_share"], "1%")])
+    for row in figures:
+        ends = [number(row[f"{name}_acceptance_length"], 2) for name in ("chain", "hindsight")]
+        speed = "" if row["tokens_per_s"] is None else number(row["tokens_per_s"], 1)
+        cells.append([row["policy"], *ends, speed, _estimate(row["speed_gap_closed_share"], "1%")])
     table = aligned(cells, [True, False, False, False, True])
     return f"Acceptance length at both ends, and the gap in speed\n\n{table}"
 
 
 def _waste(figures: Sequence[Figures]) -> str:
     cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
-    for one in figures:
-        shares = (f"{one[f'{name}_share']:1%}" for name in ("accepted", "sibling", "below_wrong"))
-        cells.append([one["policy"], number(one["num_drafted"], 1), *shares])
+    for row in figures:
+        shares = (f"{row[f'{name}_share']:1%}" for name in ("accepted", "sibling", "below_wrong"))
+        cells.append([row["policy"], number(row["num_drafted"], 1), *shares])
     return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"

@@ -44,9 +44,9 @@ class Spread:
         """The exponentials of numbers that were logarithms."""
         return Spread(np.exp(self.whole), np.exp(self.without_each), self.num_effective)
 
-    def take(self, places: list[int]) -> "Spread":
+    def take(self, indices: list[int]) -> "Spread":
         """Some of the numbers, in this order."""
-        return Spread(*(part[..., places] for part in (self.whole, self.without_each, self.num_effective)))
+        return Spread(*(part[..., indices] for part in (self.whole, self.without_each, self.num_effective)))
 
     def minus(self, other: "Spread") -> "Spread":
         """Number by number, on the same prompts: paired."""
@@ -107,11 +107,11 @@ def log_products(sums: Doubles, powers: Doubles) -> Spread:
 def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
     """Logarithms of the products for each row ``[.., C]``, float64 ``[.., M]``; nan where a sum is not positive."""
     positive = sums > 0
-    found = np.log(np.where(positive, sums, 1.0)) @ powers.T
+    logs = np.log(np.where(positive, sums, 1.0)) @ powers.T
     if positive.all():
-        return np.asarray(np.where(np.abs(found) < _ROUNDING, 0.0, found), np.float64)
+        return np.asarray(np.where(np.abs(logs) < _ROUNDING, 0.0, logs), np.float64)
     unknown = (~positive).astype(np.float64) @ (powers != 0).astype(np.float64).T > 0
-    return np.asarray(np.where(unknown, np.nan, np.where(np.abs(found) < _ROUNDING, 0.0, found)), np.float64)
+    return np.asarray(np.where(unknown, np.nan, np.where(np.abs(logs) < _ROUNDING, 0.0, logs)), np.float64)
 
 
 LEVEL = 0.95
@@ -174,8 +174,8 @@ def intervals_of(spread: Spread) -> list[Interval]:
     low, high = spread.whole - reach, spread.whole + reach
     known = np.isfinite(spread.whole) & np.isfinite(errors)
     return [
-        Interval(float(one), float(other)) if there else UNKNOWN
-        for one, other, there in zip(low, high, known, strict=True)
+        Interval(float(lower), float(upper)) if has_ends else UNKNOWN
+        for lower, upper, has_ends in zip(low, high, known, strict=True)
     ]
 
 
@@ -222,8 +222,8 @@ def _interval_of_product(columns: tuple[Numbers, ...], powers: tuple[int, ...]) 
     if len(columns[0]) < 2:
         return UNKNOWN
     sums = np.stack(columns, axis=1).astype(np.float64)
-    (found,) = intervals_of(log_products(sums, np.array([powers], np.float64)))
-    return Interval(math.exp(found.low), math.exp(found.high))
+    (interval,) = intervals_of(log_products(sums, np.array([powers], np.float64)))
+    return Interval(math.exp(interval.low), math.exp(interval.high))
 
 
 # How any figure of sums over prompts varies with the prompts, and by how much noise makes it too large.
@@ -243,14 +243,14 @@ def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Sprea
     shares = sums[:, 0] / total[0] if total[0] > 0 else np.full(num_prompts, 1 / num_prompts)
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = figures(total)
-        found = whole, figures(total - sums), np.full(len(whole), 1 / float((shares**2).sum()))
-    return Spread(*(np.asarray(array, np.float64) for array in found))
+        parts = whole, figures(total - sums), np.full(len(whole), 1 / float((shares**2).sum()))
+    return Spread(*(np.asarray(array, np.float64) for array in parts))
 
 
 def ratios(sums: Doubles) -> Doubles:
     """All columns but the first, divided by the first."""
-    found: Doubles = sums[..., 1:] / sums[..., :1]
-    return found
+    rates: Doubles = sums[..., 1:] / sums[..., :1]
+    return rates
 
 
 def share_intervals(spread: Spread) -> list[Interval]:

@@ -115,9 +115,9 @@ def _least_from_above(ordered: Doubles) -> Doubles:
 def _adjusted(p_values: Doubles, of_ordered: Callable[[Doubles], Doubles]) -> Doubles:
     tested = np.flatnonzero(~np.isnan(p_values))
     order = tested[np.argsort(p_values[tested], kind="stable")]
-    found = np.full(len(p_values), np.nan)
-    found[order] = np.minimum(of_ordered(p_values[order]), 1.0)
-    return found
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[order] = np.minimum(of_ordered(p_values[order]), 1.0)
+    return adjusted
 
 
 def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: int = 1, power: float = POWER) -> Doubles:
@@ -174,5 +174,5 @@ def prompts_to_detect(log_error: float, degrees: float, prompts: int, ratio: flo
         return bool(detectable_at(log_error, degrees, prompts, [number])[0] <= ratio)
 
     # More prompts never find less.
-    found = 2 + bisect_left(range(2, MOST_PROMPTS + 1), True, key=finds)
-    return found if found <= MOST_PROMPTS else None
+    needed = 2 + bisect_left(range(2, MOST_PROMPTS + 1), True, key=finds)
+    return needed if needed <= MOST_PROMPTS else None

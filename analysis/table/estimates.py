@@ -59,10 +59,10 @@ class Estimate:
             factor: what all three are multiplied by, such as 1000 for a number per 1,000.
             digits: decimals; None: as they are.
         """
-        found = {name: finite(self.value), **self.interval.row(f"{name}_ci")}
+        row = {name: finite(self.value), **self.interval.row(f"{name}_ci")}
         if digits is None:
-            return found
-        return {key: None if value is None else round(factor * value, digits) for key, value in found.items()}
+            return row
+        return {key: None if value is None else round(factor * value, digits) for key, value in row.items()}
 
     def __format__(self, spec: str) -> str:
         """As a table prints it: the value and its interval with so many decimals, 2 unless given.
@@ -135,12 +135,12 @@ def sum_of_distances(spread: Spread) -> tuple[float, Estimate]:
         lies below 0.
     """
     figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
-    there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
-    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((there / errors) ** 2) / 2) + there * erf(
-        there / errors / np.sqrt(2)
+    distances = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
+    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((distances / errors) ** 2) / 2) + distances * erf(
+        distances / errors / np.sqrt(2)
     )
     raw = float(np.abs(figures).sum())
-    value = max(raw - float((folded - there).sum()), 0.0)
+    value = max(raw - float((folded - distances).sum()), 0.0)
     total = Spread(np.array([raw]), np.abs(spread.without_each).sum(axis=1, keepdims=True), spread.num_effective[:1])
     (around,) = intervals_of(total)
     if is_known(around):

@@ -63,13 +63,13 @@ def shared_runs(runs: Sequence[PolicyRun]) -> tuple[list[PolicyRun], dict[str, t
 
     A prompt is left out too where runs have other turns or samples of it.
     """
-    found = [{(dataset, prompt, texts) for dataset, prompt, texts, *_ in _by_prompt(run.rows)} for run in runs]
-    shared = set.intersection(*found)
+    of_runs = [{(dataset, prompt, texts) for dataset, prompt, texts, *_ in _by_prompt(run.rows)} for run in runs]
+    shared = set.intersection(*of_runs)
     prompts = sorted((dataset, prompt) for dataset, prompt, _ in shared)
     table = pl.DataFrame(prompts, schema=dict.fromkeys(_PROMPT, pl.String), orient="row")
     left_out = {
         run.name: tuple(sorted((dataset, prompt) for dataset, prompt, _ in own - shared))
-        for run, own in zip(runs, found, strict=True)
+        for run, own in zip(runs, of_runs, strict=True)
     }
     return [_restricted(run, table, _PROMPT) for run in runs], left_out
 

@@ -350,8 +350,8 @@ class _Prompts:
         names = part.select("dataset", "prompt_id")
         if not names.equals(self._names):
             distinct = names.unique().sort("dataset", "prompt_id").with_row_index("place")
-            found = names.join(distinct, on=["dataset", "prompt_id"], how="left", maintain_order="left")
-            self._names, self._places, self._num = names, found["place"].to_numpy(), distinct.height
+            joined = names.join(distinct, on=["dataset", "prompt_id"], how="left", maintain_order="left")
+            self._names, self._places, self._num = names, joined["place"].to_numpy(), distinct.height
         sums = np.zeros(self._num, np.int64)
         np.add.at(sums, self._places, part[name].to_numpy())
         return sums

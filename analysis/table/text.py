@@ -16,17 +16,21 @@ Column = tuple[str, str, Callable[[Summary], str]]
 """Two lines of heading, and what stands below them."""
 
 _COUNTS: tuple[Column, ...] = (
-    ("policy", "", lambda one: one.policy),
-    ("acceptance length", "pooled [95 %]", lambda one: with_interval(one.totals.acceptance_length, one.interval)),
-    ("", "macro avg", lambda one: number(one.acceptance_length_macro, 2)),
-    ("nodes", "/round", lambda one: number(one.totals.nodes_per_round, 1)),
-    ("accepted", "/verified", lambda one: number(one.totals.accepted_per_verified, 3)),
-    ("rounds", "", lambda one: f"{one.totals.rounds:,}"),
+    ("policy", "", lambda summary: summary.policy),
+    (
+        "acceptance length",
+        "pooled [95 %]",
+        lambda summary: with_interval(summary.totals.acceptance_length, summary.interval),
+    ),
+    ("", "macro avg", lambda summary: number(summary.acceptance_length_macro, 2)),
+    ("nodes", "/round", lambda summary: number(summary.totals.nodes_per_round, 1)),
+    ("accepted", "/verified", lambda summary: number(summary.totals.accepted_per_verified, 3)),
+    ("rounds", "", lambda summary: f"{summary.totals.rounds:,}"),
 )
 _SPEEDS: tuple[Column, ...] = (
-    ("tokens/s", "", lambda one: number(one.speed.tokens_per_s, 1)),
-    ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
-    ("prices", "[95 %]", lambda one: ends(one.speed.price_interval)),
+    ("tokens/s", "", lambda summary: number(summary.speed.tokens_per_s, 1)),
+    ("speedup", "[95 %]", lambda summary: with_interval(summary.speed.speedup, summary.speed.interval)),
+    ("prices", "[95 %]", lambda summary: ends(summary.speed.price_interval)),
 )
 _LESS_NEEDED = ("accepted", "rounds", "macro avg", "prices", "nodes")
 """Columns that are left out, in this order, where a table is too wide; ``--json`` and notebooks have all."""
@@ -88,7 +92,7 @@ def summary_cells(summaries: Sequence[Summary], shown: Sequence[str] | None = No
         summaries: a row each.
         shown: the headings of the columns, as `fitting_columns` has them; None: all.
     """
-    columns = [one for one in table_columns(summaries) if shown is None or f"{one[0]} {one[1]}" in shown]
+    columns = [column for column in table_columns(summaries) if shown is None or f"{column[0]} {column[1]}" in shown]
     return Cells(
         headings=([first for first, _, _ in columns], [second for _, second, _ in columns]),
         rows=[[text(summary) for _, _, text in columns] for summary in summaries],
@@ -103,16 +107,16 @@ def table_columns(summaries: Sequence[Summary]) -> tuple[Column, ...]:
 
 def fitting_columns(summaries: Sequence[Summary]) -> list[str]:
     """The headings, both lines together, of those columns of a table for which the page has room."""
-    found = {
-        f"{first} {second}": max(len(first), len(second), *(len(text(one).rstrip()) for one in summaries))
+    widths = {
+        f"{first} {second}": max(len(first), len(second), *(len(text(summary).rstrip()) for summary in summaries))
         for first, second, text in table_columns(summaries)
     }
-    found["policy "] = min(found["policy "], _LEAST_LABEL)
+    widths["policy "] = min(widths["policy "], _LEAST_LABEL)
     for name in _LESS_NEEDED:
-        if sum(found.values()) + 2 * (len(found) - 1) <= page_width():
+        if sum(widths.values()) + 2 * (len(widths) - 1) <= page_width():
             break
-        found = {heading: width for heading, width in found.items() if name not in heading}
-    return list(found)
+        widths = {heading: width for heading, width in widths.items() if name not in heading}
+    return list(widths)
 
 
 def has_speeds(summaries: Sequence[Summary]) -> bool:
@@ -122,16 +126,16 @@ def has_speeds(summaries: Sequence[Summary]) -> bool:
 
 def summary_blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
     """A table per slice, and one of everything at the end."""
-    return "\n\n".join(f"{title}\n{summary_table(some)}" for title, some in summary_parts(slices, whole, by))
+    return "\n\n".join(f"{title}\n{summary_table(summaries)}" for title, summaries in summary_parts(slices, whole, by))
 
 
 def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> list[tuple[str, list[Summary]]]:
     """The title and the summaries of each table: one for each slice in its order, and at the end one of everything."""
-    values = list(dict.fromkeys(one.slice for one in slices))
-    parts = [(f"{by} {value}", [one for one in slices if one.slice == value]) for value in values]
+    values = list(dict.fromkeys(summary.slice for summary in slices))
+    parts = [(f"{by} {value}", [summary for summary in slices if summary.slice == value]) for value in values]
     return [
-        (f"{name}: {some[0].prompts} prompts, {some[0].sequences} sequences", some)
-        for name, some in [*parts, ("all", list(whole))]
+        (f"{name}: {members[0].prompts} prompts, {members[0].sequences} sequences", members)
+        for name, members in [*parts, ("all", list(whole))]
     ]
 
 
@@ -202,7 +206,7 @@ def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
         widths[0] = min(widths[0], max(_LEAST_LABEL, widths[0] - over))
     parts = [[0]]
     for column in range(1, len(widths)):
-        if sum(widths[one] + 2 for one in parts[-1]) + widths[column] > page_width() and len(parts[-1]) > 1:
+        if sum(widths[index] + 2 for index in parts[-1]) + widths[column] > page_width() and len(parts[-1]) > 1:
             parts.append([0])
         parts[-1].append(column)
     return "\n\n".join(
@@ -210,7 +214,7 @@ def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
             line
             for row in cells
             for line in _lines(
-                [row[one] for one in part], [widths[one] for one in part], [to_left[one] for one in part]
+                [row[index] for index in part], [widths[index] for index in part], [to_left[index] for index in part]
             )
         )
         for part in parts
@@ -299,8 +303,8 @@ def summaries_html(
     """
     if slices:
         parts = [
-            f'<p style="margin: 8px 0 2px"><b>{visible_html(title)}</b></p>\n{cells_html(summary_cells(some))}'
-            for title, some in summary_parts(slices, whole, by)
+            f'<p style="margin: 8px 0 2px"><b>{visible_html(title)}</b></p>\n{cells_html(summary_cells(members))}'
+            for title, members in summary_parts(slices, whole, by)
         ]
     else:
         parts = [cells_html(summary_cells(whole))]

@@ -91,8 +91,8 @@ def drawn_rounds(drawn: Mapping[Cell, Doubles]) -> dict[tuple[int, int], Doubles
     Returns:
         float64 ``[NUM_DRAWS]`` each.
     """
-    places = sorted({(n, context) for stage, n, context in drawn if stage in GRID_STAGES})
-    return {place: np.sum([drawn[stage, *place] for stage in GRID_STAGES], axis=0) for place in places}
+    keys = sorted({(n, context) for stage, n, context in drawn if stage in GRID_STAGES})
+    return {key: np.sum([drawn[stage, *key] for stage in GRID_STAGES], axis=0) for key in keys}
 
 
 def half_width(drawn: Doubles, visited: int = NUM_DRAWS) -> Doubles:
@@ -134,11 +134,11 @@ def _prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> di
     """Prices of each cell: as they are, ``[1]``, or once for each row of ``uniform``."""
     plain = _plain_prices(samples, visits, uniform)
     rounds = {cell: seconds for cell, seconds in samples.items() if not is_plain(cell[0])}
-    found = {cell: plain[cell[2]] for cell in samples if cell[0] == PLAIN}
+    prices = {cell: plain[cell[2]] for cell in samples if cell[0] == PLAIN}
     if not visits.paired:
-        return found | {cell: _lower_quartiles(drawn) for cell, drawn in _drawn(rounds, visits.rounds, uniform)}
+        return prices | {cell: _lower_quartiles(drawn) for cell, drawn in _drawn(rounds, visits.rounds, uniform)}
     ratios = {cell: _ratios(cell, samples, visits) for cell in rounds}
-    return found | {cell: plain[cell[2]] * np.median(drawn, axis=1) for cell, drawn in _drawn(ratios, 1, uniform)}
+    return prices | {cell: plain[cell[2]] * np.median(drawn, axis=1) for cell, drawn in _drawn(ratios, 1, uniform)}
 
 
 def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[int, Doubles]:
@@ -147,7 +147,7 @@ def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None)
     parts: dict[int, list[Doubles]] = {}
     for (_, _, context), drawn in _drawn(steps, visits.steps, uniform):
         parts.setdefault(context, []).append(drawn)
-    return {context: _lower_quartiles(np.concatenate(some, axis=1)) for context, some in parts.items()}
+    return {context: _lower_quartiles(np.concatenate(rows, axis=1)) for context, rows in parts.items()}
 
 
 def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
@@ -159,7 +159,7 @@ def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
     plain = _by_visit(samples[plain_beside(stage), num_drafted, context], visits.steps)
     of_stage = _by_visit(samples[cell], visits.rounds)
     whole = GRID_STAGES if stage in GRID_STAGES else (stage,)
-    stages = [samples[one, num_drafted, context] for one in whole if (one, num_drafted, context) in samples]
+    stages = [samples[stage, num_drafted, context] for stage in whole if (stage, num_drafted, context) in samples]
     num = min(len(plain), *(len(_by_visit(seconds, visits.rounds)) for seconds in stages))
     rounds = sum(_by_visit(seconds, visits.rounds)[:num] for seconds in stages)
     fastest = np.argmin(rounds, axis=1)
@@ -194,8 +194,8 @@ def _by_visit(seconds: Sequence[float], at_once: int) -> Doubles:
 
 def _lower_quartiles(rows: Doubles) -> Doubles:
     """The lower quartile of each row, float64 ``[B]``."""
-    found: Doubles = np.quantile(rows, 0.25, axis=1)
-    return found
+    quartiles: Doubles = np.quantile(rows, 0.25, axis=1)
+    return quartiles
 
 
 # How well prices tell sizes apart, how many samples it would take to tell more, and half of the samples.
@@ -259,10 +259,10 @@ def half_samples(samples: CostSamples, visits: Visits, half: int) -> dict[Cell, 
     Returns:
         those of cells that were visited often enough.
     """
-    found = {}
+    half_of = {}
     for cell, seconds in samples.items():
         at_once = visits.steps if is_plain(cell[0]) else visits.rounds
-        kept = [value for index, value in enumerate(seconds) if index // at_once % 2 == half]
-        if kept:
-            found[cell] = tuple(kept)
-    return found
+        chosen = [value for index, value in enumerate(seconds) if index // at_once % 2 == half]
+        if chosen:
+            half_of[cell] = tuple(chosen)
+    return half_of

@@ -208,8 +208,8 @@ def pass_seconds(
     seconds = np.empty(depth + 1)
     costs_at(round_costs(cost, stages, depth), context, seconds)
     means = np.clip((np.array(sizes, np.float64) - num_texts) / num_texts, 0.0, depth)
-    found: Doubles = np.interp(means, np.arange(depth + 1), seconds)
-    return found
+    expected: Doubles = np.interp(means, np.arange(depth + 1), seconds)
+    return expected
 
 
 def rising_seconds(cost: CostTable, stages: tuple[str, ...], num_texts: int, depth: int, context: int) -> Doubles:
@@ -233,8 +233,8 @@ def probed_seconds(
     """
     measured = pass_seconds(cost, stages, num_texts, depth, context, tuple(probes))
     sizes = np.arange(num_texts * (depth + 1) + 1)
-    found: Doubles = measured[np.maximum(np.searchsorted(np.array(probes), sizes, side="right") - 1, 0)]
-    return found
+    seconds: Doubles = measured[np.maximum(np.searchsorted(np.array(probes), sizes, side="right") - 1, 0)]
+    return seconds
 
 
 AS_BEFORE = Visits()
@@ -275,13 +275,13 @@ def cost_table(
     prices = cell_prices(samples, visits)
     drawn = drawn_prices(samples, visits)
 
-    def table(some: Mapping[Cell, float], draws: tuple[CostTable, ...] = ()) -> CostTable:
-        curves, channels = _curves(contexts, node_counts, some), _channels(contexts, units, some)
+    def table(prices: Mapping[Cell, float], draws: tuple[CostTable, ...] = ()) -> CostTable:
+        curves, channels = _curves(contexts, node_counts, prices), _channels(contexts, units, prices)
         return CostTable(cost_id, np.array(contexts, np.int64), curves, draws, channels)
 
     num_draws = len(next(iter(drawn.values()), ()))
-    each = ({cell: float(values[number]) for cell, values in drawn.items()} for number in range(num_draws))
-    return table(prices, tuple(map(table, each)))
+    of_draw = ({cell: float(values[number]) for cell, values in drawn.items()} for number in range(num_draws))
+    return table(prices, tuple(map(table, of_draw)))
 
 
 def _curves(contexts: Sequence[int], node_counts: Sequence[int], prices: Mapping[Cell, float]) -> dict[str, Doubles]:
@@ -306,10 +306,12 @@ def _channels(
     """Seconds of each channel by context and units."""
     return {
         name: ChannelSeconds(
-            np.array(some, np.int64),
-            np.array([[prices[channel_stage(name), one, context] for one in some] for context in contexts]),
+            np.array(counts, np.int64),
+            np.array(
+                [[prices[channel_stage(name), num_drafted, context] for num_drafted in counts] for context in contexts]
+            ),
         )
-        for name, some in units.items()
+        for name, counts in units.items()
     }
 
 
@@ -321,7 +323,7 @@ def _check_complete(
     units: Mapping[str, Sequence[int]],
 ) -> None:
     wanted = {**dict.fromkeys(GRID_STAGES, node_counts), PLAIN: node_counts if visits.paired else (0,)}
-    for stage, counts in (wanted | {channel_stage(name): some for name, some in units.items()}).items():
+    for stage, counts in (wanted | {channel_stage(name): counts for name, counts in units.items()}).items():
         missing = [(n, context) for context in contexts for n in counts if not samples.get((stage, n, context))]
         if missing:
             raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")

@@ -369,8 +369,8 @@ def fit_larger_of_two(x: Doubles, y: Doubles, values: Doubles, sigma: Doubles) -
     starts = _lines_of_splits(x, y, values, 1.0 / sigma**2)
     sums = np.array([squares(start) for start in starts])
     best, least = starts[sums.argmin()], sums.min()
-    for place in _distinct(sums)[:NUM_STARTS]:
-        end = minimize(squares, starts[place], method="Nelder-Mead", bounds=[(0.0, None)] * 4, options=_DOWNHILL)
+    for index in _distinct(sums)[:NUM_STARTS]:
+        end = minimize(squares, starts[index], method="Nelder-Mead", bounds=[(0.0, None)] * 4, options=_DOWNHILL)
         if end.fun < least:
             best, least = end.x, end.fun
     unscaled = best * scale / np.array([scale_x, 1.0, scale_y, 1.0])

@@ -93,7 +93,7 @@ def parse_what_if(text: str) -> WhatIf:
     factors: list[tuple[str, float]] = []
     sizes: dict[str, int] = {}
     convex = False
-    for part in (one.strip() for one in text.split(",")):
+    for part in (piece.strip() for piece in text.split(",")):
         scaled = re.fullmatch(r"(\w+)\s*\*\s*([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", part)
         sized = re.fullmatch(r"(tile|batch)\s*=\s*([0-9]+)", part)
         if scaled is not None:
@@ -144,9 +144,9 @@ def _changed(cost: CostTable, change: WhatIf) -> CostTable:
     more = np.maximum(seconds["verify"][:, :1] - untiled[:, :1], 0.0)
     seconds[PLAIN] = seconds[PLAIN] + more
     # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
-    what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
+    content = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
     channels = {name: channel.times(factors.get(CHANNEL, 1.0)) for name, channel in cost.channels.items()}
-    what_if_id = f"{WHAT_IF}{content_id(what)}"
+    what_if_id = f"{WHAT_IF}{content_id(content)}"
     name = f"{cost.name} with {change.label}" if cost.name else ""
     return CostTable(what_if_id, cost.contexts, seconds, channels=channels, origin=cost.origin, name=name)
 

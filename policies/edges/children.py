@@ -96,8 +96,8 @@ def fill_costs(children: Children, log_probs: Floats, counts: Ints, start: int, 
         index, num, rank = depth * most_kept, min(counts[depth], top_k), 0
         # Eight at a time, which takes no branch for each.
         while rank + 8 <= num:
-            for one in range(8):
-                costs[index + rank + one] = np.int32(log_probs[start + rank + one] * np.float32(-STEPS_PER_NAT))
+            for offset in range(8):
+                costs[index + rank + offset] = np.int32(log_probs[start + rank + offset] * np.float32(-STEPS_PER_NAT))
             if costs[index + rank + 7] > left:
                 break
             rank += 8

@@ -153,10 +153,10 @@ def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int
 def _copy(costs: Ints, tokens: Ints, log_probs: Floats, ids: Ints) -> None:
     """Candidates of some rows, whatever lies below them; loops as a compiler vectorises them."""
     flat_log_probs, flat_ids = log_probs.reshape(costs.size), ids.reshape(costs.size)
-    for one in range(costs.size):
-        costs[one] = np.int32(flat_log_probs[one] * np.float32(-STEPS_PER_NAT))
-    for one in range(costs.size):
-        tokens[one] = flat_ids[one]
+    for index in range(costs.size):
+        costs[index] = np.int32(flat_log_probs[index] * np.float32(-STEPS_PER_NAT))
+    for index in range(costs.size):
+        tokens[index] = flat_ids[index]
 
 
 @borrowing_kernel
@@ -169,8 +169,8 @@ def _link(below: Ints, tokens: Ints, previous: Ints, first_list: int) -> None:
         previous: int32 ``[L]``, the token above each list.
         first_list: the number of the first.
     """
-    for one in range(below.size):
-        below[one] = LEAF
+    for index in range(below.size):
+        below[index] = LEAF
     # From behind, so that the first of equal tokens stays; four at a time, and without a branch, which a compiler
     # vectorises. Where fewer are left the first stands for those that are not there.
     for last in range(previous.size, 0, -4):
@@ -178,12 +178,12 @@ def _link(below: Ints, tokens: Ints, previous: Ints, first_list: int) -> None:
         token_a, token_b, token_c, token_d = previous[a], previous[b], previous[c], previous[d]
         list_a, list_b = np.int32(first_list + a), np.int32(first_list + b)
         list_c, list_d = np.int32(first_list + c), np.int32(first_list + d)
-        for one in range(below.size):
-            token, found = tokens[one], below[one]
-            found = list_a if token == token_a else found
-            found = list_b if token == token_b else found
-            found = list_c if token == token_c else found
-            below[one] = list_d if token == token_d else found
+        for index in range(below.size):
+            token, row = tokens[index], below[index]
+            row = list_a if token == token_a else row
+            row = list_b if token == token_b else row
+            row = list_c if token == token_c else row
+            below[index] = list_d if token == token_d else row
 
 
 @kernel
@@ -218,9 +218,9 @@ def fill_pool(lattice: Lattice, lists: PoolLists, root: int) -> int:
         depth = _depth_of(lists, start, parent)
         added = _price_of(lists, depth + 1) - _price_of(lists, depth)
         while node < end and lists.parents[node] == parent:
-            place = node - start
-            lattice.costs[place] = np.int32(lists.log_probs[node] * np.float32(-STEPS_PER_NAT)) + added
-            lattice.tokens[place], lattice.ranks[place], lattice.below[place] = lists.tokens[node], node - first, LEAF
+            index = node - start
+            lattice.costs[index] = np.int32(lists.log_probs[node] * np.float32(-STEPS_PER_NAT)) + added
+            lattice.tokens[index], lattice.ranks[index], lattice.below[index] = lists.tokens[node], node - first, LEAF
             node += 1
         if depth < lists.deepest:
             number = 0

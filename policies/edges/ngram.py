@@ -96,16 +96,16 @@ def add_log(table: LogTable, region: int, token: int, log_prob: float) -> None:
 def follower_at(tokens: Ints, region: int, token: int) -> int:
     """The place of a token that followed a context; of any other, -1 less the free slot where it would be."""
     start, mask = region >> 32, region & _MASK
-    place = (np.int64(token) * 0x9E3779B1 >> 16) & mask
-    while tokens[start + place] != token:
-        if tokens[start + place] < 0:
-            return int(-1 - (start + place))
-        place = (place + 1) & mask
-    return int(start + place)
+    slot = (np.int64(token) * 0x9E3779B1 >> 16) & mask
+    while tokens[start + slot] != token:
+        if tokens[start + slot] < 0:
+            return int(-1 - (start + slot))
+        slot = (slot + 1) & mask
+    return int(start + slot)
 
 
 @borrowing_kernel
-def log_after(tokens: Ints, logs: Doubles, two: int, one: int, token: int) -> float:
+def log_after(tokens: Ints, logs: Doubles, of_two: int, of_last: int, token: int) -> float:
     """The log-probability of a token, up to the last bits.
 
     It takes arrays, not a `LogTable`, and reads each at one place: numba counts what refers to an array, and counts
@@ -114,17 +114,17 @@ def log_after(tokens: Ints, logs: Doubles, two: int, one: int, token: int) -> fl
     Args:
         tokens: of the table.
         logs: of the table.
-        two: the region of the two tokens before; that of none if the next is.
-        one: the region of the last token.
+        of_two: the region of the two tokens before; that of none if the next is.
+        of_last: the region of the last token.
         token: at least 0.
     """
-    after_one = follower_at(tokens, one, token)
+    after_one = follower_at(tokens, of_last, token)
     # No triple was counted without its last two.
-    after_two = follower_at(tokens, two if after_one >= 0 else UNSEEN, token)
+    after_two = follower_at(tokens, of_two if after_one >= 0 else UNSEEN, token)
     single = tokens.size + min(token, logs.size - tokens.size - 1)
     main = after_two if after_two >= 0 else after_one if after_one >= 0 else single
-    left_one = 0 if after_one >= 0 else (one >> 32) - 1
-    left_two = 0 if after_two >= 0 else (two >> 32) - 1
+    left_one = 0 if after_one >= 0 else (of_last >> 32) - 1
+    left_two = 0 if after_two >= 0 else (of_two >> 32) - 1
     return float(logs[main] + logs[left_one] + logs[left_two])
 
 
@@ -204,10 +204,10 @@ def _slot_of(slots: Longs, key: int) -> int:
     """Where a key is, or the free slot where it would be."""
     mask = slots.shape[0] - 1
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    place = np.int64(mixed >> np.uint64(32)) & mask
-    while slots[place, _KEY] != key and slots[place, _KEY] != -1:
-        place = (place + 1) & mask
-    return int(place)
+    slot = np.int64(mixed >> np.uint64(32)) & mask
+    while slots[slot, _KEY] != key and slots[slot, _KEY] != -1:
+        slot = (slot + 1) & mask
+    return int(slot)
 
 
 @borrowing_kernel
@@ -248,12 +248,12 @@ def _add_rows(table: NGramCounts, firsts: Ints, seconds: Ints, thirds: Ints, cou
 def _logs_of(counts: NGramCounts) -> LogTable:
     """The logarithms of all probabilities of a table."""
     slots, totals = counts.slots, counts.totals
-    keys, places, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
+    keys, numbers, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
     num_singles = totals[_VOCAB_SIZE]
     for slot in range(slots.shape[0]):
         key = slots[slot, _KEY]
         if key >= _SECOND and key & _THIRD == 0 and slots[slot, _VALUE] > 0:
-            keys[num], places[slot] = key, num
+            keys[num], numbers[slot] = key, num
             num += 1
         elif 0 <= key < _SECOND:
             num_singles = max(num_singles, key)
@@ -261,7 +261,7 @@ def _logs_of(counts: NGramCounts) -> LogTable:
     for slot in range(slots.shape[0]):
         key = slots[slot, _KEY]
         if key >= _SECOND and key & _THIRD != 0 and slots[slot, _VALUE] > 0:
-            nums[places[_slot_of(slots, key & ~_THIRD)]] += 1
+            nums[numbers[_slot_of(slots, key & ~_THIRD)]] += 1
     table = empty_log_table(keys[:num], nums, num_singles + 1)
     for token in range(num_singles + 1):
         table.logs[table.tokens.size + token] = np.log(probability_after(slots, totals, 0, 0, -1, -1, token))
@@ -275,8 +275,10 @@ def _logs_of(counts: NGramCounts) -> LogTable:
             table.logs[(region >> 32) - 1] = np.log(types / ((value >> 32) + types))
         else:
             first, second, third = (key >> 42) - 1, ((key >> 21) & _THIRD) - 1, (key & _THIRD) - 1
-            two, one = context_of(slots, first, second)
-            add_log(table, region, third, np.log(probability_after(slots, totals, two, one, first, second, third)))
+            of_two, of_last = context_of(slots, first, second)
+            add_log(
+                table, region, third, np.log(probability_after(slots, totals, of_two, of_last, first, second, third))
+            )
     return table
 
 
@@ -288,13 +290,13 @@ def add_tokens(table: NGramCounts, text: Ints, start: int) -> None:
 
 
 @borrowing_kernel
-def add_token(table: NGramCounts, text: Ints, place: int) -> None:
+def add_token(table: NGramCounts, text: Ints, index: int) -> None:
     """Count one token of a text, with the ones before it."""
-    _add(table, -1, -1, text[place], 1)
-    if place >= 1:
-        _add(table, -1, text[place - 1], text[place], 1)
-    if place >= 2:
-        _add(table, text[place - 2], text[place - 1], text[place], 1)
+    _add(table, -1, -1, text[index], 1)
+    if index >= 1:
+        _add(table, -1, text[index - 1], text[index], 1)
+    if index >= 2:
+        _add(table, text[index - 2], text[index - 1], text[index], 1)
 
 
 @borrowing_kernel
@@ -308,13 +310,15 @@ def forget(table: NGramCounts) -> None:
 @borrowing_kernel
 def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
     """The values of the two tokens before and of the last alone, 0 where never seen; the same whatever follows."""
-    one = value_of(slots, key_of(-1, second, -1)) if second >= 0 else 0
-    two = value_of(slots, key_of(first, second, -1)) if one > 0 and first >= 0 else 0
-    return two, one
+    of_last = value_of(slots, key_of(-1, second, -1)) if second >= 0 else 0
+    of_two = value_of(slots, key_of(first, second, -1)) if of_last > 0 and first >= 0 else 0
+    return of_two, of_last
 
 
 @borrowing_kernel
-def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: int, second: int, third: int) -> float:
+def probability_after(
+    slots: Longs, totals: Longs, of_two: int, of_last: int, first: int, second: int, third: int
+) -> float:
     """How probable a token is after two others.
 
     It takes arrays, not `NGramCounts`: handing on a tuple of arrays takes longer than all of this.
@@ -322,8 +326,8 @@ def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: in
     Args:
         slots: of the counts.
         totals: of the counts.
-        two: the value of the two tokens before, as `context_of` has it.
-        one: that of the last token alone.
+        of_two: the value of the two tokens before, as `context_of` has it.
+        of_last: that of the last token alone.
         first: the token two places before; -1 if there is none.
         second: the token before; -1 if there is none.
         third: the token.
@@ -332,11 +336,11 @@ def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: in
     if types > 0:
         value = ((value_of(slots, key_of(-1, -1, third)) >> 32) + types * value) / (tokens + types)
     pair = 0
-    if one > 0:
-        pair, types = value_of(slots, key_of(-1, second, third)) >> 32, one & _TYPES
-        value = (pair + types * value) / ((one >> 32) + types)
-    if two > 0:
+    if of_last > 0:
+        pair, types = value_of(slots, key_of(-1, second, third)) >> 32, of_last & _TYPES
+        value = (pair + types * value) / ((of_last >> 32) + types)
+    if of_two > 0:
         # No triple was counted without its last two.
-        triple, types = value_of(slots, key_of(first, second, third)) >> 32 if pair > 0 else 0, two & _TYPES
-        value = (triple + types * value) / ((two >> 32) + types)
+        triple, types = value_of(slots, key_of(first, second, third)) >> 32 if pair > 0 else 0, of_two & _TYPES
+        value = (triple + types * value) / ((of_two >> 32) + types)
     return float(value)

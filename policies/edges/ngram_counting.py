@@ -61,25 +61,25 @@ def count_up_to(correction: Correction, roots: Roots, text: int, root: int) -> N
     if correction.weights.size == 0 or correction.text_share == 0.0:
         return
     begin = roots.begins[text]
-    tokens, place = roots.tokens[begin : roots.begins[text + 1]], roots.places[root] - begin
+    tokens, position = roots.tokens[begin : roots.begins[text + 1]], roots.token_indices[root] - begin
     if root == roots.firsts[text]:
         forget(correction.text)
-        for earlier in range(place):
+        for earlier in range(position):
             add_token(correction.text, tokens, earlier)
-    add_token(correction.text, tokens, place)
+    add_token(correction.text, tokens, position)
 
 
 @borrowing_kernel
 def token_before(roots: Roots, text: int, root: int) -> int:
     """The token before a root; -1 where a text without a prompt begins."""
-    place = roots.places[root]
-    return int(roots.tokens[place - 1]) if place > roots.begins[text] else -1
+    position = roots.token_indices[root]
+    return int(roots.tokens[position - 1]) if position > roots.begins[text] else -1
 
 
 @borrowing_kernel
 def root_token(roots: Roots, root: int) -> int:
     """The token of a root, int64 as all numbers of kernels are, whatever it is stored in."""
-    return int(np.int64(roots.tokens[roots.places[root]]))
+    return int(np.int64(roots.tokens[roots.token_indices[root]]))
 
 
 _BITS = 21

@@ -64,13 +64,13 @@ def likely_rejections(log_probs: Floats, count: int, whole: bool) -> Ints:
         chances[length] = np.int64((reached - behind) * _WEIGHT_UNITS)
         reached = behind
     chances[depth] = np.int64(reached * _WEIGHT_UNITS)
-    taken = np.argsort(-chances[:depth], kind="mergesort")[:count].astype(np.int32)
+    chosen = np.argsort(-chances[:depth], kind="mergesort")[:count].astype(np.int32)
     if not whole:
-        return taken
+        return chosen
     index = 0
-    while index < taken.size and chances[taken[index]] >= chances[depth]:
+    while index < chosen.size and chances[chosen[index]] >= chances[depth]:
         index += 1
-    return np.concatenate((taken[:index], np.array([depth], np.int32), taken[index:]))
+    return np.concatenate((chosen[:index], np.array([depth], np.int32), chosen[index:]))
 
 
 @borrowing_kernel
@@ -105,15 +105,15 @@ def rows_read(
     rows = np.full((num_roots, num_depths + 1), -1, np.int64)
     for root in range(num_roots):
         length = chain_length(chain_ids[root])
-        found = likely_rejections(chain_log_probs[root, :length], count, whole)
-        likely[root, : found.size] = found
+        depths = likely_rejections(chain_log_probs[root, :length], count, whole)
+        likely[root, : depths.size] = depths
         row = starts[root]
         for column in range(lengths.shape[1]):
             here = lengths[root, column]
             if here < 0:
                 break
-            for one in found:
-                if one == here:
+            for likely_depth in depths:
+                if likely_depth == here:
                     rows[root, here] = row
             row += depth - here
     return likely, rows
@@ -168,10 +168,10 @@ def fill_branches(lattice: Lattice, lists: BranchLists, root: int) -> int:
 @borrowing_kernel
 def _place_of_chain(lattice: Lattice, lists: BranchLists, root: int, length: int) -> int:
     """Where the chain's token behind its first ``length`` tokens stands."""
-    place = lattice.starts[length]
-    while lattice.tokens[place] != lists.chain_ids[root, length]:
-        place += 1
-    return int(place)
+    index = lattice.starts[length]
+    while lattice.tokens[index] != lists.chain_ids[root, length]:
+        index += 1
+    return int(index)
 
 
 @borrowing_kernel
@@ -223,12 +223,12 @@ def _insert(lattice: Lattice, start: int, end: int, token: int, cost: int, below
 def _fill_rows(lattice: Lattice, lists: BranchLists, row: int, count: int, num: int, end: int) -> tuple[int, int]:
     """A list for each of some rows, one below the other; how many lists and candidates there are then."""
     width = min(lists.top_k, lists.ids.shape[1])
-    for one in range(count):
-        below = num + 1 if one + 1 < count else LEAF
+    for offset in range(count):
+        below = num + 1 if offset + 1 < count else LEAF
         lattice.starts[num] = end
         for rank in range(width):
-            lattice.tokens[end] = lists.ids[row + one, rank]
-            lattice.costs[end] = np.int32(lists.log_probs[row + one, rank] * np.float32(-STEPS_PER_NAT))
+            lattice.tokens[end] = lists.ids[row + offset, rank]
+            lattice.costs[end] = np.int32(lists.log_probs[row + offset, rank] * np.float32(-STEPS_PER_NAT))
             lattice.ranks[end], lattice.below[end] = rank, below
             end += 1
         lattice.ends[num] = end

@@ -141,14 +141,14 @@ def best_routes_in_hindsight(texts: RecordedTexts, cost: CostTable, routes: Sequ
             `simlab.policies.engine.routed.can_walk` is true.
     """
     trees, firsts = RouteLayers(texts).trees(routes), texts.roots.firsts
-    seconds = np.stack([_seconds_at(texts, cost, *one) for one in zip(routes, trees, strict=True)])
+    seconds = np.stack([_seconds_at(texts, cost, *pair) for pair in zip(routes, trees, strict=True)])
     return walk_routes(trees, _best_routes(accepted_by(trees), seconds, firsts)[:, None], firsts)
 
 
 def _seconds_at(texts: RecordedTexts, cost: CostTable, route: AnyPolicy, trees: RouteTrees) -> Doubles:
     """What a round of a route takes at each root, float64 ``[R]``."""
     paid, sizes = STAGES if route.needs.draft else STAGES[1:], trees.num_drafted.astype(np.int64)
-    asked = None if trees.num_asked is None else trees.num_asked.astype(np.int64)
+    asked = None if trees.num_requested is None else trees.num_requested.astype(np.int64)
     every = np.arange(1, len(sizes) + 1)
     seconds: Doubles = cost.charged(route).sums(paid, texts.contexts, sizes, every, asked).sum(axis=1)
     return seconds

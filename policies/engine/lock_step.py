@@ -110,7 +110,7 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> TreeChoice:
     if shared is not None:
         return _remembering(shared, texts) if isinstance(shared.rule, ServingRule) else _joint(shared, texts)
     (text_rounds,) = Replay([(policy, None)]).rounds(texts)
-    num_roots = len(texts.roots.places)
+    num_roots = len(texts.roots.token_indices)
     drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
     drafted[text_rounds.roots], accepted[text_rounds.roots] = text_rounds.num_drafted, text_rounds.num_accepted
     return lambda roots, numbers: (drafted[roots], accepted[roots])
@@ -183,16 +183,16 @@ def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[
             if firsts[text] < firsts[text + 1]:
                 running.append(_Running(num_came, firsts[text], firsts[text + 1], num_came < len(firsts) - 1))
             num_came += 1
-        roots = np.array([one.root for one in running], np.int64)
-        drafted, accepted = choose(roots, np.array([one.number for one in running], np.int64))
-        counted = np.array([one.counted for one in running])
+        roots = np.array([running_text.root for running_text in running], np.int64)
+        drafted, accepted = choose(roots, np.array([running_text.number for running_text in running], np.int64))
+        counted = np.array([running_text.counted for running_text in running])
         here = np.full(int(counted.sum()), len(means), np.int64)
         parts.append((roots[counted], drafted[counted], accepted[counted], here))
         means.append((float(drafted.mean()), float(contexts[roots].mean())))
-        for one, num in zip(running, accepted.tolist(), strict=True):
-            one.root += num + 1
-        num_left -= sum(one.counted and one.root >= one.end for one in running)
-        running = [one for one in running if one.root < one.end]
+        for running_text, num in zip(running, accepted.tolist(), strict=True):
+            running_text.root += num + 1
+        num_left -= sum(running_text.counted and running_text.root >= running_text.end for running_text in running)
+        running = [running_text for running_text in running if running_text.root < running_text.end]
     nothing = np.empty(0, np.int64)
     all_roots, num_drafted, num_accepted, of_batch = (
         (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else [nothing] * 4

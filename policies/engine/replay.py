@@ -177,10 +177,10 @@ class ReplaySums:
         stages = {f"{stage}_s": self.seconds[..., index] for index, stage in enumerate(STAGES)}
         return {**sum_columns(self.counts), **stages, "draws_s": self.draws_s}
 
-    def fill(self, place: int, sums: "ReplaySums") -> None:
+    def fill(self, index: int, sums: "ReplaySums") -> None:
         """Set the sums of one policy to those of an instance that has one."""
-        self.counts[place], self.seconds[place] = sums.counts[0], sums.seconds[0]
-        self.draws_s[place] = sums.draws_s[0]
+        self.counts[index], self.seconds[index] = sums.counts[0], sums.seconds[0]
+        self.draws_s[index] = sums.draws_s[0]
 
 
 def empty_replay_sums(num_policies: int, num_texts: int) -> ReplaySums:
@@ -190,7 +190,7 @@ def empty_replay_sums(num_policies: int, num_texts: int) -> ReplaySums:
     return ReplaySums(np.zeros((*shape, len(COUNTS)), np.int64), seconds, draws)
 
 
-PricedPolicy = tuple[AnyPolicy, CostTable | None]
+TimedPolicy = tuple[AnyPolicy, CostTable | None]
 """A policy, and what its rounds cost."""
 
 
@@ -199,7 +199,7 @@ class _Fixed:
     """Fixed budgets at the same prices."""
 
     cost: CostTable | None
-    places: Longs
+    indices: Longs
     budgets: Ints
 
 
@@ -228,18 +228,18 @@ class Replay:
         priced: the policies.
     """
 
-    def __init__(self, priced: Sequence[PricedPolicy]) -> None:
+    def __init__(self, priced: Sequence[TimedPolicy]) -> None:
         self._priced = [(policy, None if cost is None else cost.charged(policy)) for policy, cost in priced]
         compositions = {index: composition_of(policy) for index, (policy, _) in enumerate(self._priced)}
         self._composed = {index: composition for index, composition in compositions.items() if composition is not None}
         routed = {index: policy for index, (policy, _) in enumerate(self._priced) if isinstance(policy, RoutedPolicy)}
-        self._routed = {index: one for index, one in routed.items() if can_walk(one)}
+        self._routed = {index: router for index, router in routed.items() if can_walk(router)}
         self._loose = [
             index for index, composition in compositions.items() if composition is None and index not in self._routed
         ]
         by_order: dict[str, dict[int, Composition]] = {}
-        for index, one in self._composed.items():
-            by_order.setdefault(one.order.key, {})[index] = one
+        for index, composition in self._composed.items():
+            by_order.setdefault(composition.order.key, {})[index] = composition
         self._groups = [self._group(group) for group in by_order.values()]
 
     def _group(self, group: dict[int, Composition]) -> _Group:
@@ -247,18 +247,18 @@ class Replay:
         for index, composition in group.items():
             cost = self._priced[index][1]
             is_priced = cost is None or composition.rule.most <= cost.most_drafted
-            is_plain = composition.order.needs.paid_as_asked is None and composition.masked is None
+            is_plain = composition.order.needs.billed_by_use is None and composition.masked is None
             if isinstance(composition.rule, FixedBudget) and is_priced and is_plain:
                 fixed.setdefault(cost, []).append(index)
-        alike = [
-            _Fixed(cost, np.array(places, np.int64), np.array([group[index].rule.most for index in places], np.int32))
-            for cost, places in fixed.items()
+        groups = [
+            _Fixed(cost, np.array(indices, np.int64), np.array([group[index].rule.most for index in indices], np.int32))
+            for cost, indices in fixed.items()
         ]
-        listed = {index for places in fixed.values() for index in places}
+        listed = {index for indices in fixed.values() for index in indices}
         others = tuple(index for index in group if index not in listed)
         most = max(composition.rule.most for composition in group.values())
         scored = any(composition.rule.needs_scores for composition in group.values())
-        return _Group(next(iter(group.values())).order, most, scored, tuple(alike), others)
+        return _Group(next(iter(group.values())).order, most, scored, tuple(groups), others)
 
     def rounds(self, texts: RecordedTexts) -> list[TextRounds]:
         """The rounds of each policy, in their order.
@@ -269,8 +269,8 @@ class Replay:
         played: dict[int, TextRounds] = {}
         for group in self._groups:
             layer = group.order.layer(texts, group.most, group.scored)
-            for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
-                played[place] = self._composed[place].walk(layer, texts)
+            for index in (*group.others, *(index for part in group.fixed for index in part.indices.tolist())):
+                played[index] = self._composed[index].walk(layer, texts)
         layers = RouteLayers(texts)
         played |= {index: layers.rounds(policy) for index, policy in self._routed.items()}
         played |= {index: _one_by_one(self._priced[index][0], texts) for index in self._loose}
@@ -283,8 +283,8 @@ class Replay:
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
         layers = RouteLayers(texts)
-        for index, one in self._routed.items():
-            sums.fill(index, sums_of_policy(one, layers.rounds(one), texts, self._priced[index][1]))
+        for index, router in self._routed.items():
+            sums.fill(index, sums_of_policy(router, layers.rounds(router), texts, self._priced[index][1]))
         for index in self._loose:
             policy, cost = self._priced[index]
             sums.fill(index, sums_of_policy(policy, _one_by_one(policy, texts), texts, cost))
@@ -294,28 +294,28 @@ class Replay:
         order = group.order
         roots = texts.drafted() if order.needs.draft else texts.roots
         # Where a text is longer than was measured the rounds tell whether one of them is.
-        fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
-        slow = [some for some in group.fixed if some not in fixed]
+        fixed = [part for part in group.fixed if part.cost is None or longest <= part.cost.longest_context]
+        slow = [part for part in group.fixed if part not in fixed]
         if isinstance(order, BestFirst) and not (order.is_beam or order.edge.counts_text or group.others or slow):
-            edges, layer, num = order.edge_scores(roots), None, len(roots.places)
+            edges, layer, num = order.edge_scores(roots), None, len(roots.token_indices)
             nothing = np.empty(roots.counts.shape, np.uint16), np.zeros(num, np.int32)
             known = KnownRoots(*nothing, np.zeros(num, np.bool_))
         else:
             layer = order.layer(texts, group.most, group.scored)
-            edges, every = _NO_EDGES, np.ones(len(roots.places), np.bool_)
+            edges, every = _NO_EDGES, np.ones(len(roots.token_indices), np.bool_)
             known = KnownRoots(layer.insertions, layer.num_available, every)
-        for some in fixed:
-            table = NO_STAGES if some.cost is None else some.cost.stages(STAGES).beside(some.cost.draw_stages(STAGES))
-            counts, seconds = sum_budgets(roots, *edges, group.most, some.budgets, known, texts.contexts, table)
-            sums.counts[some.places] = counts
-            if some.cost is not None:
-                sums.seconds[some.places] = seconds[..., : len(STAGES)]
-            if some.cost is not None and some.cost.draws:
-                sums.draws_s[some.places] = seconds[..., len(STAGES) :]
-        for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
+        for part in fixed:
+            table = NO_STAGES if part.cost is None else part.cost.stages(STAGES).beside(part.cost.draw_stages(STAGES))
+            counts, seconds = sum_budgets(roots, *edges, group.most, part.budgets, known, texts.contexts, table)
+            sums.counts[part.indices] = counts
+            if part.cost is not None:
+                sums.seconds[part.indices] = seconds[..., : len(STAGES)]
+            if part.cost is not None and part.cost.draws:
+                sums.draws_s[part.indices] = seconds[..., len(STAGES) :]
+        for index in (*group.others, *(index for part in slow for index in part.indices.tolist())):
             assert layer is not None
-            text_rounds = self._composed[place].walk(layer, texts)
-            sums.fill(place, sums_of_rounds(text_rounds, texts, self._priced[place][1], STAGES))
+            text_rounds = self._composed[index].walk(layer, texts)
+            sums.fill(index, sums_of_rounds(text_rounds, texts, self._priced[index][1], STAGES))
 
 
 def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
@@ -326,7 +326,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
     """
     texts = texts_of([recorded])
     played = Replay([(policy, None) for policy in policies]).rounds(texts)
-    return [one.columns(texts)[0] for one in played]
+    return [text_rounds.columns(texts)[0] for text_rounds in played]
 
 
 def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
@@ -349,9 +349,9 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
         rounds = texts.contexts[played.roots], played.num_drafted, played.ends
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
         sums.seconds[0] = 0.0
-        sums.seconds[0][:, columns] = cost.sums(paid, *rounds, played.num_asked)
+        sums.seconds[0][:, columns] = cost.sums(paid, *rounds, played.num_requested)
         if cost.draws:
-            sums.draws_s[0] = cost.draw_sums(paid, *rounds, played.num_asked)
+            sums.draws_s[0] = cost.draw_sums(paid, *rounds, played.num_requested)
     return sums
 
 
@@ -374,8 +374,8 @@ def sums_of_policy(policy: AnyPolicy, played: TextRounds, texts: RecordedTexts, 
     sums.draws_s[0] = 0.0 if cost.draws else np.nan
     for index, route in enumerate(routes):
         own = played.of_route(index)
-        if route.needs.paid_as_asked is None:
-            own = replace(own, num_asked=None)
+        if route.needs.billed_by_use is None:
+            own = replace(own, num_requested=None)
         part = sums_of_rounds(
             own, texts, cost.charged_route(policy, route), STAGES if route.needs.draft else STAGES[1:]
         )
@@ -397,6 +397,6 @@ def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
 
 def _one_by_one(policy: AnyPolicy, texts: RecordedTexts) -> TextRounds:
     if is_plain_decoding(policy):
-        everything = np.arange(len(texts.roots.places))
+        everything = np.arange(len(texts.roots.token_indices))
         return TextRounds(everything, np.zeros_like(everything), np.zeros_like(everything), texts.roots.firsts[1:])
     return rounds_of_texts((columns_of(rounds(policy, sequence)) for sequence in texts.sequences), texts)

@@ -54,12 +54,12 @@ class RouteLayers:
 
     def _trees(self, route: AnyPolicy) -> RouteTrees:
         if is_plain_decoding(route):
-            return no_trees(len(self.texts.roots.places))
+            return no_trees(len(self.texts.roots.token_indices))
         composition = composition_of(route)
         if composition is None or isinstance(composition.rule, OnlinePrice):
             raise ValueError(f"{route!r} has no layer; ask `can_walk` first")
         layer = self._layer(composition)
-        return RouteTrees(layer.insertions, composition.rule.sizes(layer, self.texts.contexts), layer.num_asked)
+        return RouteTrees(layer.insertions, composition.rule.sizes(layer, self.texts.contexts), layer.num_requested)
 
     def _layer(self, composition: Composition) -> OrderLayer:
         rule = composition.rule
@@ -88,7 +88,7 @@ def catch_ups(
     firsts, num_texts = texts.roots.firsts, len(played.ends)
     of_text = np.searchsorted(firsts, played.roots, side="right") - 1
     committed = np.minimum(played.num_accepted + 1, firsts[of_text + 1] - played.roots)
-    for drafter in dict.fromkeys(one for route in routes for one in drafters_of(route)):
+    for drafter in dict.fromkeys(drafter for route in routes for drafter in drafters_of(route)):
         name = catch_up_name(drafter)
         if name not in cost.channels:
             continue
@@ -97,7 +97,9 @@ def catch_ups(
         late = np.flatnonzero(missed)
         contexts, tables = texts.contexts[played.roots[late]], (cost, *cost.draws)
         seconds = [_seconds(table.channels[name], table.contexts, missed[late], contexts) for table in tables]
-        sums = np.stack([np.bincount(of_text[late], each, num_texts) for each in seconds], axis=-1).astype(np.float64)
+        sums = np.stack([np.bincount(of_text[late], column, num_texts) for column in seconds], axis=-1).astype(
+            np.float64
+        )
         yield "draft" if drafter == DRAFTER else "channel", sums[:, 0], sums[:, 1:]
 
 

@@ -182,7 +182,7 @@ def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[CalibrationQuali
     if len(parts) < 2:
         raise ValueError("held-out figures need at least two parts")
     maps = [fit_map(total_edge_counts([*parts[:index], *parts[index + 1 :]])) for index in range(len(parts))]
-    identity = [np.broadcast_to(np.array([1.0, 0.0]), one.shape) for one in maps]
+    identity = [np.broadcast_to(np.array([1.0, 0.0]), edge_map.shape) for edge_map in maps]
     num_depths = len(parts[0].numbers)
     spans = [slice(depth, depth + 1) for depth in range(num_depths)] + [slice(0, num_depths)]
     return [(_quality(parts, identity, span), _quality(parts, maps, span)) for span in spans]
@@ -209,9 +209,9 @@ def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) 
 
 def _by_prob(probs: Doubles, numbers: Longs, hits: Longs) -> Doubles:
     """float64 ``[3, bins]``: candidates, their predicted probabilities and their hits, summed by probability."""
-    places = np.minimum((probs * _NUM_ECE_BINS).astype(np.int64), _NUM_ECE_BINS - 1).ravel()
+    bins = np.minimum((probs * _NUM_ECE_BINS).astype(np.int64), _NUM_ECE_BINS - 1).ravel()
     columns = (numbers.ravel(), (numbers * probs).ravel(), hits.ravel())
-    sums = [np.bincount(places, weights=column, minlength=_NUM_ECE_BINS).astype(np.float64) for column in columns]
+    sums = [np.bincount(bins, weights=column, minlength=_NUM_ECE_BINS).astype(np.float64) for column in columns]
     return np.stack(sums)
 
 

@@ -117,12 +117,12 @@ def edge_scoring_of(order: NodeOrder) -> EdgeScoring | None:
 
 def no_edge_sums(num_prompts: int, num_depths: int) -> EdgeSums:
     """Sums over candidates, all still 0."""
-    places, ranks = (num_prompts, NUM_PLACES), len(RANK_CLASSES)
+    shape, ranks = (num_prompts, NUM_PLACES), len(RANK_CLASSES)
     return EdgeSums(
-        np.zeros((*places, num_depths)),
-        np.zeros((*places, num_depths, ranks, 5)),
-        np.zeros((*places, num_depths, NUM_BINS, 3)),
-        np.zeros((*places, ranks, NUM_BINS, 3)),
+        np.zeros((*shape, num_depths)),
+        np.zeros((*shape, num_depths, ranks, 5)),
+        np.zeros((*shape, num_depths, NUM_BINS, 3)),
+        np.zeros((*shape, ranks, NUM_BINS, 3)),
     )
 
 
@@ -315,7 +315,7 @@ def _add_lattice_path(
     lattice: Lattice, width: int, roots: Roots, text: int, root: int, prompt: int, sums: EdgeSums
 ) -> None:
     """The candidates below each node of the true path of one root."""
-    number, index, first = 0, SPINE, roots.places[root] + 1
+    number, index, first = 0, SPINE, roots.token_indices[root] + 1
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
         true_token = int(roots.tokens[first + depth])
         start, end = lattice.starts[number], min(lattice.ends[number], lattice.starts[number] + width)
@@ -323,9 +323,9 @@ def _add_lattice_path(
         for at in range(start, end):
             is_true = lattice.tokens[at] == true_token
             count_candidate(sums, prompt, index, depth, at - start, lattice.costs[at], is_true)
-        found = find_token(lattice, number, true_token)
-        if found < 0 or found >= end or lattice.below[found] == LEAF:
+        child = find_token(lattice, number, true_token)
+        if child < 0 or child >= end or lattice.below[child] == LEAF:
             break
-        number = lattice.below[found]
+        number = lattice.below[child]
         if roots.true_ranks[root, depth] != 0:
             index = max(index, ELSEWHERE)

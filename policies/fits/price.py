@@ -118,9 +118,9 @@ def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> Pri
     assert isinstance(rule, FixedPrice)
     for recorded in texts:
         if len(recorded.text) > 1:
-            one = texts_of([recorded])
-            layer = policy.order.layer(one, rule.most, True)
-            total += rounds_of_layer(layer, policy.walk(layer, one), one, rule.cost, rule.stages)
+            single = texts_of([recorded])
+            layer = policy.order.layer(single, rule.most, True)
+            total += rounds_of_layer(layer, policy.walk(layer, single), single, rule.cost, rule.stages)
     return total
 
 
@@ -141,4 +141,4 @@ def rounds_of_layer(
     within = np.arange(layer.scores.shape[1]) <= sizes[:, None]
     expected = float(np.where(within, path_weight(layer.scores[roots]), 0.0).sum())
     seconds = sum(float(cost.at(stage, texts.contexts[roots], sizes).sum()) for stage in stages)
-    return PricedRounds(len(roots), expected, len(texts.roots.places), seconds)
+    return PricedRounds(len(roots), expected, len(texts.roots.token_indices), seconds)

@@ -40,16 +40,16 @@ class ParentContext(NamedTuple):
 
     Attributes:
         is_quick: whether logarithms that were taken beforehand are enough.
-        two: the region of the node and the one above it in them.
-        one: that of the node.
+        of_two: the region of the node and the one above it in them.
+        of_last: that of the node.
         before: the node and the one above it; of their counts nothing is said if it is quick.
         weight: of the 3-gram.
         shift: `shift_of` the node, or 0.
     """
 
     is_quick: bool
-    two: int
-    one: int
+    of_two: int
+    of_last: int
     before: PrecedingTokens
     weight: float
     shift: float
@@ -96,24 +96,24 @@ def list_context(
         start: where the list begins among the candidates.
         end: where it ends.
     """
-    shift, two, one = 0.0, UNSEEN, UNSEEN
+    shift, of_two, of_last = 0.0, UNSEEN, UNSEEN
     can_be_quick = correction.text_share == 0.0 and not correction.renormalised and weight <= _MOST_WEIGHT
     is_quick = can_be_quick and correction.corpus.logs.tokens.size > 0
     before = PrecedingTokens(int(np.int64(first)), int(np.int64(second)), 0, 0, 0, 0)
     if is_quick:
-        one = region_of(correction.corpus.logs.contexts, key_of(-1, second, -1))
-        if first >= 0 and one != UNSEEN:
-            two = region_of(correction.corpus.logs.contexts, key_of(first, second, -1))
+        of_last = region_of(correction.corpus.logs.contexts, key_of(-1, second, -1))
+        if first >= 0 and of_last != UNSEEN:
+            of_two = region_of(correction.corpus.logs.contexts, key_of(first, second, -1))
     else:
         before = preceding_tokens(correction, first, second)
     if correction.renormalised:
         shift = shift_of(correction, before, weight, costs, tokens, start, end)
-    return ParentContext(is_quick, two, one, before, weight, shift)
+    return ParentContext(is_quick, of_two, of_last, before, weight, shift)
 
 
 @inlined_kernel
 def candidate_cost(
-    children: Children | Lattice, correction: Correction, above: ParentContext, place: int, limit: int
+    children: Children | Lattice, correction: Correction, above: ParentContext, index: int, limit: int
 ) -> int:
     """What a candidate adds to the cost of a path.
 
@@ -123,14 +123,14 @@ def candidate_cost(
         children: the candidates.
         correction: not empty.
         above: of the node.
-        place: of the candidate.
+        index: of the candidate.
         limit: as large a cost is told.
     """
-    log_prob, token, step = children.costs[place] / -STEPS_PER_NAT, children.tokens[place], ABOVE_LIMIT
-    least = children.costs[place] if above.shift == 0.0 else cost_of(log_prob + above.shift)
+    log_prob, token, step = children.costs[index] / -STEPS_PER_NAT, children.tokens[index], ABOVE_LIMIT
+    least = children.costs[index] if above.shift == 0.0 else cost_of(log_prob + above.shift)
     if least <= limit and above.is_quick:
         logs = correction.corpus.logs
-        log = log_after(logs.tokens, logs.logs, above.two, above.one, token)
+        log = log_after(logs.tokens, logs.logs, above.of_two, above.of_last, token)
         step = clear_cost(log_prob + above.weight * max(log, _LOG_FLOOR))
     if least <= limit and step < 0:
         step = _exact_cost(correction, above, log_prob, token)
@@ -150,7 +150,7 @@ def _exact_cost(correction: Correction, above: ParentContext, log_prob: float, t
 
 @borrowing_kernel
 def exact_candidate_cost(
-    children: Children, correction: Correction, first: int, second: int, kind: int, depth: int, place: int
+    children: Children, correction: Correction, first: int, second: int, kind: int, depth: int, index: int
 ) -> int:
     """What one candidate adds to the cost of a path, as it is defined.
 
@@ -161,7 +161,7 @@ def exact_candidate_cost(
         second: the node's.
         kind: of the node.
         depth: of the node.
-        place: of the candidate below it.
+        index: of the candidate below it.
     """
     before = preceding_tokens(correction, first, second)
     weight, shift = correction.weights[depth], 0.0
@@ -169,7 +169,7 @@ def exact_candidate_cost(
         start, end = children.starts[kind, depth], children.ends[kind, depth]
         shift = shift_of(correction, before, weight, children.costs, children.tokens, start, end)
     above = ParentContext(False, UNSEEN, UNSEEN, before, weight, shift)
-    return _exact_cost(correction, above, children.costs[place] / -STEPS_PER_NAT, children.tokens[place])
+    return _exact_cost(correction, above, children.costs[index] / -STEPS_PER_NAT, children.tokens[index])
 
 
 @borrowing_kernel

@@ -50,7 +50,7 @@ def gather_paths(children: Children, kind: int, first: int, last: int, limit: in
 @inlined_kernel
 def _first_candidate(children: Children, start: int, first: int, end: int) -> int:
     """Which of the children of a node is the drafter's first candidate."""
-    for one in range(first, end):
-        if children.ranks[start + one - first] == 0:
-            return one
+    for number in range(first, end):
+        if children.ranks[start + number - first] == 0:
+            return number
     return _NOWHERE

@@ -72,7 +72,7 @@ def count_buffers_for(num_depths: int, most: int) -> CountBuffers:
 
 @borrowing_kernel
 def insertions_into(
-    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, places: Shorts, limit: int = EVERY_COST
+    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, insertions: Shorts, limit: int = EVERY_COST
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -81,11 +81,11 @@ def insertions_into(
         true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's, and behind the text.
         most: places above it are `NEVER`.
         buffers: for so many places.
-        places: uint16 ``[D]``, to be filled.
+        insertions: uint16 ``[D]``, to be filled.
         limit: nodes of a dearer path have places above ``most``, and the candidates may lack some that cost more.
     """
-    for depth in range(places.size):
-        places[depth] = NEVER
+    for depth in range(insertions.size):
+        insertions[depth] = NEVER
     length = _follow(children, true_ranks, buffers.path, limit)
     gathered = GatheredPaths(FULL, 0, 0, 0, 0)
     while length > 0:
@@ -94,7 +94,7 @@ def insertions_into(
             break
         if gathered.num_upper == TIES:
             index = place_of(children, true_ranks, length, most, buffers)
-            places[length - 1] = index if index <= most else NEVER
+            insertions[length - 1] = index if index <= most else NEVER
         length -= 1
     for depth in range(length):
         before, equal = _count(gathered, buffers, buffers.path[depth + 1])
@@ -103,7 +103,7 @@ def insertions_into(
             index = place_of(children, true_ranks, depth + 1, most, buffers)
         if index > most:
             break
-        places[depth] = index
+        insertions[depth] = index
 
 
 @inlined_kernel
@@ -236,7 +236,7 @@ class CorrectedCountBuffers(NamedTuple):
 
     Attributes:
         costs: int64 ``[D + 1]``, of the true path down to each node, the root's 0 first.
-        places: int64 ``[D + 1]``, of the candidate that follows on it.
+        followers: int64 ``[D + 1]``, of the candidate that follows on it.
         numbers: int64 ``[D + 1]``, how many paths are before the node of a depth and not before the one above.
         walked: int64 ``[D + 1, 8]``, of each node of a walk the cost of its path, its kind and its token; whether it is
             on the true path; if not, 1 if its ranks come behind those of the true path, and the first depth of the
@@ -246,7 +246,7 @@ class CorrectedCountBuffers(NamedTuple):
     """
 
     costs: Longs
-    places: Longs
+    followers: Longs
     numbers: Longs
     walked: Longs
     reached: Longs
@@ -276,7 +276,7 @@ def corrected_insertions_into(
     num_true: int,
     most: int,
     buffers: CorrectedCountBuffers,
-    places: Shorts,
+    insertions: Shorts,
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -289,15 +289,15 @@ def corrected_insertions_into(
         num_true: true tokens left in the text, or more.
         most: places above it are `NEVER`.
         buffers: to work in.
-        places: uint16 ``[D]``, to be filled.
+        insertions: uint16 ``[D]``, to be filled.
     """
-    places[:] = NEVER
+    insertions[:] = NEVER
     deepest = _true_path(children, correction, before_root, root_token, true_ranks, num_true, buffers)
     deepest = _count_corrected(children, correction, before_root, root_token, min(deepest, most), most, buffers)
     number = 0
     for depth in range(1, deepest + 1):
         number += 1 + buffers.numbers[depth]
-        places[depth - 1] = number
+        insertions[depth - 1] = number
 
 
 @borrowing_kernel
@@ -318,7 +318,7 @@ def _true_path(
         if index < 0:
             return int(depth)
         step = exact_candidate_cost(children, correction, first, second, kind, depth, index)
-        buffers.places[depth], buffers.costs[depth + 1] = index, buffers.costs[depth] + step
+        buffers.followers[depth], buffers.costs[depth + 1] = index, buffers.costs[depth] + step
         first, second = second, children.tokens[index]
         kind = kind if children.ranks[index] == 0 else ELSEWHERE
     return int(num_depths)
@@ -397,7 +397,7 @@ def _look_below(
     """
     own, node, numbers, num = buffers.costs, buffers.walked[level], buffers.numbers, 0
     kind, cost, is_true = node[_KIND], node[_COST], node[_IS_TRUE] == 1
-    true_place = buffers.places[level] if is_true else -1
+    true_place = buffers.followers[level] if is_true else -1
     start, end = children.starts[kind, level], children.ends[kind, level]
     above = parent_context(children, correction, token_above, node[_TOKEN], kind, level)
     for index in range(start, end):
@@ -427,13 +427,13 @@ def _look_below(
 def _go_on(children: Children, correction: Correction, level: int, deepest: int, buffers: CorrectedCountBuffers) -> int:
     """Go down to the next child of a node if nodes below it may count; the depth at which the walk is now."""
     own, node, below = buffers.costs, buffers.walked[level], buffers.walked[level + 1]
-    reached, place = buffers.reached[level, node[_NEXT]], buffers.children[level, node[_NEXT]]
+    reached, child = buffers.reached[level, node[_NEXT]], buffers.children[level, node[_NEXT]]
     node[_NEXT] += 1
-    kind, is_true = node[_KIND] if children.ranks[place] == 0 else ELSEWHERE, node[_IS_TRUE] == 1
+    kind, is_true = node[_KIND] if children.ranks[child] == 0 else ELSEWHERE, node[_IS_TRUE] == 1
     behind, depth = node[_BEHIND], node[_FROM]
     if is_true:
-        behind = np.int64(place > buffers.places[level])
-        is_true = place == buffers.places[level]
+        behind = np.int64(child > buffers.followers[level])
+        is_true = child == buffers.followers[level]
     if is_true:
         depth = level + 2
         goes_down = depth <= deepest
@@ -445,6 +445,6 @@ def _go_on(children: Children, correction: Correction, level: int, deepest: int,
             depth += 1
     if not goes_down:
         return level
-    below[_COST], below[_KIND], below[_TOKEN], below[_NUM] = reached, kind, children.tokens[place], -1
+    below[_COST], below[_KIND], below[_TOKEN], below[_NUM] = reached, kind, children.tokens[child], -1
     below[_IS_TRUE], below[_BEHIND], below[_FROM] = is_true, behind, depth
     return level + 1

@@ -39,13 +39,13 @@ class WalkBuffers(NamedTuple):
     """What a walk keeps of each depth; made once for many roots.
 
     Attributes:
-        places: int32 ``[L]``, the candidate that is next.
+        candidates: int32 ``[L]``, the candidate that is next.
         ends: int32 ``[L]``, where its list ends.
         costs: int64 ``[L]``, of the path above it.
         path: int32 ``[L]``, the candidates of the true path.
     """
 
-    places: Ints
+    candidates: Ints
     ends: Ints
     costs: Longs
     path: Ints
@@ -100,27 +100,27 @@ def _num_before(lattice: Lattice, length: int, cost: int, most: int, walk: WalkB
         most: no more are counted.
         walk: with the path.
     """
-    places, ends, costs, path = walk.places, walk.ends, walk.costs, walk.path
-    places[0], ends[0], costs[0] = lattice.starts[0], lattice.ends[0], 0
+    indices, ends, costs, path = walk.candidates, walk.ends, walk.costs, walk.path
+    indices[0], ends[0], costs[0] = lattice.starts[0], lattice.ends[0], 0
     # So many steps of the walk follow the true path; -1 where its node was met.
     depth, followed, limit, num = 0, 0 if length > 0 else -1, cost, 0
     while depth >= 0 and num < most:
-        place = places[depth]
-        if place == ends[depth] or costs[depth] + lattice.costs[place] > limit:
+        index = indices[depth]
+        if index == ends[depth] or costs[depth] + lattice.costs[index] > limit:
             depth -= 1
             continue
-        places[depth] = place + 1
-        if depth == followed and place == path[depth]:
+        indices[depth] = index + 1
+        if depth == followed and index == path[depth]:
             followed += 1
             if followed == length:
                 # What costs as much comes behind from here on, and so does all below the node.
                 followed, limit = -1, cost - 1
                 continue
-        num, below = num + 1, lattice.below[place]
+        num, below = num + 1, lattice.below[index]
         if below != LEAF:
-            costs[depth + 1] = costs[depth] + lattice.costs[place]
+            costs[depth + 1] = costs[depth] + lattice.costs[index]
             depth += 1
-            places[depth], ends[depth] = lattice.starts[below], lattice.ends[below]
+            indices[depth], ends[depth] = lattice.starts[below], lattice.ends[below]
     return num
 
 
@@ -186,30 +186,30 @@ def take_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuffer
     these come before it in the order of nodes, so candidates are taken in exactly that order.
     """
     tree, costs, num_taken, heap = buffers.tree, buffers.costs, buffers.num_taken, buffers.heap
-    parents, ranks, places = buffers.offered[_PARENT], buffers.offered[_RANK], buffers.offered[_PLACE]
+    parents, ranks, indices = buffers.offered[_PARENT], buffers.offered[_RANK], buffers.offered[_PLACE]
     most, num_offered, heap_size, node, opened = costs.size - 1, 0, 0, 0, 0
     _plant(tree, costs, num_taken, root_token)
     while node < most:
         below = tree[LISTS, opened] if opened >= 0 else LEAF
         if below != LEAF and lattice.starts[below] < lattice.ends[below]:
             # The first child of the node that has just entered.
-            place = lattice.starts[below]
-            parents[num_offered], ranks[num_offered], places[num_offered] = opened, lattice.ranks[place], place
-            heap[heap_size] = key_of_path(costs[opened] + lattice.costs[place], num_offered)
+            index = lattice.starts[below]
+            parents[num_offered], ranks[num_offered], indices[num_offered] = opened, lattice.ranks[index], index
+            heap[heap_size] = key_of_path(costs[opened] + lattice.costs[index], num_offered)
             num_offered, heap_size = num_offered + 1, heap_size + 1
             sift_up(heap, heap_size, parents, ranks, tree)
         if heap_size == 0:
             break
         top, node = entry_of_key(heap[0]), node + 1
-        parent, place = parents[top], places[top]
-        _enter(lattice, tree, node, parent, place)
+        parent, index = parents[top], indices[top]
+        _enter(lattice, tree, node, parent, index)
         depth = tree[DEPTHS, node]
         costs[node] = cost_of_key(heap[0])
         num_taken[depth] += 1
         opened = node if num_taken[depth] <= width else -1
-        if place + 1 < lattice.ends[tree[LISTS, parent]]:
-            ranks[top], places[top] = lattice.ranks[place + 1], place + 1
-            heap[0] = key_of_path(int(costs[parent] + lattice.costs[place + 1]), top)
+        if index + 1 < lattice.ends[tree[LISTS, parent]]:
+            ranks[top], indices[top] = lattice.ranks[index + 1], index + 1
+            heap[0] = key_of_path(int(costs[parent] + lattice.costs[index + 1]), top)
         else:
             heap_size -= 1
             heap[0] = heap[heap_size]
@@ -227,10 +227,10 @@ def _plant(tree: Ints, costs: Longs, num_taken: Ints, root_token: int) -> None:
 
 
 @inlined_kernel
-def _enter(lattice: Lattice, tree: Ints, node: int, parent: int, place: int) -> None:
+def _enter(lattice: Lattice, tree: Ints, node: int, parent: int, index: int) -> None:
     """A candidate becomes a node."""
-    tree[TOKENS, node], tree[PARENTS, node], tree[RANKS, node] = lattice.tokens[place], parent, lattice.ranks[place]
-    tree[DEPTHS, node], tree[LISTS, node] = tree[DEPTHS, parent] + 1, lattice.below[place]
+    tree[TOKENS, node], tree[PARENTS, node], tree[RANKS, node] = lattice.tokens[index], parent, lattice.ranks[index]
+    tree[DEPTHS, node], tree[LISTS, node] = tree[DEPTHS, parent] + 1, lattice.below[index]
 
 
 @borrowing_kernel
@@ -262,13 +262,13 @@ def take_corrected_into(
         The number of nodes below the root.
     """
     tree, costs, num_taken, waiting = buffers.tree, buffers.costs, buffers.num_taken, buffers.offered
-    most, num, parents, places = costs.size - 1, 0, waiting[_PARENT], waiting[_PLACE]
+    most, num, parents, indices = costs.size - 1, 0, waiting[_PARENT], waiting[_PLACE]
     _plant(tree, costs, num_taken, root_token)
     for node in range(most + 1):
         if node > num:
             break
         if node > 0:
-            _enter(lattice, tree, node, parents[node], places[node])
+            _enter(lattice, tree, node, parents[node], indices[node])
         depth, below, cost = tree[DEPTHS, node], tree[LISTS, node], costs[node]
         num_taken[depth] += 1
         if below == LEAF or node == most or (depth > 0 and num_taken[depth] > width):
@@ -280,13 +280,13 @@ def take_corrected_into(
             step = candidate_cost(lattice, correction, above, index, costs[num] - cost if num == most else _NO_LIMIT)
             if step == ABOVE_LIMIT:
                 break
-            num = _keep(lattice.ranks, tree, costs, parents, places, num, node, index, cost + step)
+            num = _keep(lattice.ranks, tree, costs, parents, indices, num, node, index, cost + step)
     return num
 
 
 @inlined_kernel
 def _keep(
-    ranks: Ints, tree: Ints, costs: Longs, parents: Ints, places: Ints, num: int, parent: int, place: int, cost: int
+    ranks: Ints, tree: Ints, costs: Longs, parents: Ints, indices: Ints, num: int, parent: int, index: int, cost: int
 ) -> int:
     """Put a candidate where it belongs among those that are kept; the last goes out if there are too many of them.
 
@@ -295,25 +295,25 @@ def _keep(
         tree: the nodes taken so far, down to the candidate's parent.
         costs: of the candidates that are kept, and of the nodes before them.
         parents: theirs.
-        places: theirs.
+        indices: theirs.
         num: how many there are.
         parent: of the candidate; no candidate belongs before it.
-        place: of the candidate.
+        index: of the candidate.
         cost: of its path.
 
     Returns:
         How many there are now.
     """
-    rank, at = ranks[place], num + 1
+    rank, at = ranks[index], num + 1
     while at - 1 > parent and (
         costs[at - 1] > cost
-        or (costs[at - 1] == cost and is_before(tree, parent, rank, parents[at - 1], int(ranks[places[at - 1]])))
+        or (costs[at - 1] == cost and is_before(tree, parent, rank, parents[at - 1], int(ranks[indices[at - 1]])))
     ):
         at -= 1
         if at + 1 < costs.size:
-            costs[at + 1], parents[at + 1], places[at + 1] = costs[at], parents[at], places[at]
+            costs[at + 1], parents[at + 1], indices[at + 1] = costs[at], parents[at], indices[at]
     if at < costs.size:
-        costs[at], parents[at], places[at] = cost, parent, place
+        costs[at], parents[at], indices[at] = cost, parent, index
     return min(num + 1, costs.size - 1)
 
 

@@ -92,11 +92,11 @@ def sift_down(heap: Longs, size: int, parents: Ints, ranks: Ints, tree: Ints) ->
 
 
 @borrowing_kernel
-def _goes_first(one: int, other: int, parents: Ints, ranks: Ints, tree: Ints) -> bool:
+def _goes_first(key: int, other_key: int, parents: Ints, ranks: Ints, tree: Ints) -> bool:
     """Whether a key comes before another: the smaller cost, then the smaller tuple of ranks, a prefix first."""
-    if (one ^ other) >= (1 << ENTRY_BITS):
-        return bool(one < other)
-    first, second = entry_of_key(one), entry_of_key(other)
+    if (key ^ other_key) >= (1 << ENTRY_BITS):
+        return bool(key < other_key)
+    first, second = entry_of_key(key), entry_of_key(other_key)
     return is_before(tree, parents[first], ranks[first], parents[second], ranks[second])
 
 
@@ -235,8 +235,8 @@ def find_corrected_true_places(
     fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
     fit_weights(correction, children)
     before, token = token_before(roots, text, root), root_token(roots, root)
-    ranks, places = roots.true_ranks[root], insertions[root]
-    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, places)
+    ranks, row = roots.true_ranks[root], insertions[root]
+    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, row)
 
 
 @inlined_kernel

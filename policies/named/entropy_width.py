@@ -154,8 +154,8 @@ class EntropyWidth(Composed):
     def _bins(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Borders and widths as numbers."""
         try:
-            entropies = tuple(finite_number(one.strip()) for one in self.entropies.split(","))
-            widths = tuple(whole_number(one.strip(), 1) for one in self.widths.split(","))
+            entropies = tuple(finite_number(part.strip()) for part in self.entropies.split(","))
+            widths = tuple(whole_number(part.strip(), 1) for part in self.widths.split(","))
         except ValueError:
             entropies, widths = (), ()
         rise = all(low < high for low, high in pairwise(entropies)) and all(map(math.isfinite, entropies))

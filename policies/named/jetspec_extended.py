@@ -71,12 +71,12 @@ class ExtendedFamilies:
         leaf = self._leaf(draft, tree)
         if leaf == 0:
             return _first(tree, most)
-        found = draft.channels.get(self.channel)
-        if not isinstance(found, Branches) or depth not in found.lengths:
+        branches = draft.channels.get(self.channel)
+        if not isinstance(branches, Branches) or depth not in branches.lengths:
             raise _no_branch(self.channel)
-        row = int((found.depth - found.lengths[found.lengths < depth]).sum())
-        rows = slice(row, row + min(self.length, found.depth - depth))
-        tokens, log_probs = found.ids[rows, 0], found.log_probs[rows, 0].astype(np.float64)
+        row = int((branches.depth - branches.lengths[branches.lengths < depth]).sum())
+        rows = slice(row, row + min(self.length, branches.depth - depth))
+        tokens, log_probs = branches.ids[rows, 0], branches.log_probs[rows, 0].astype(np.float64)
         last, count = len(tree.tokens) - 1, len(tokens)
         parents = np.array([leaf, *range(last + 1, last + count)], np.int32)[:count]
         depths = np.arange(depth + 1, depth + count + 1, dtype=np.int32)
@@ -91,16 +91,19 @@ class ExtendedFamilies:
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
-        roots, found = texts.drafted(), texts.channels.get(self.channel)
-        if not isinstance(found, BranchRows):
+        roots, branches = texts.drafted(), texts.channels.get(self.channel)
+        if not isinstance(branches, BranchRows):
             raise _no_branch(self.channel)
         depth, num_roots = roots.counts.shape[1], len(roots.counts)
-        is_whole, left = found.lengths == depth, np.where(found.lengths >= 0, found.depth - found.lengths, 0)
+        is_whole, left = (
+            branches.lengths == depth,
+            np.where(branches.lengths >= 0, branches.depth - branches.lengths, 0),
+        )
         # Where the rows of the branch begin; none is longer, so that it is the last.
-        rows = found.starts()[:-1] + np.where(found.lengths < depth, left, 0).sum(axis=1)
+        rows = branches.starts()[:-1] + np.where(branches.lengths < depth, left, 0).sum(axis=1)
         rows = np.where(is_whole.any(axis=1), rows, -1).astype(np.int64)
-        firsts = np.ascontiguousarray(found.ids[:, 0]), np.ascontiguousarray(found.log_probs[:, 0])
-        deeper = max(0, min(self.length, found.depth - depth))
+        firsts = np.ascontiguousarray(branches.ids[:, 0]), np.ascontiguousarray(branches.log_probs[:, 0])
+        deeper = max(0, min(self.length, branches.depth - depth))
         layer, asked = empty_layer(roots, most, with_scores, depth + deeper), np.zeros(num_roots, np.int32)
         settings, columns = (self.width, self.tree_budget, self.gap, deeper), (layer.num_available, layer.score_rows)
         _fill_layer(roots, *settings, *firsts, rows, most, layer.insertions, *columns, asked)
@@ -255,7 +258,7 @@ def _fill_layer(
                 asked[root] = 1
                 more = length if rows[root] >= 0 else 0
             if more > 0 and true_places[num_depths - 1] == leaf:
-                behind = roots.tokens[roots.places[root] + 1 + num_depths : roots.begins[text + 1]]
+                behind = roots.tokens[roots.token_indices[root] + 1 + num_depths : roots.begins[text + 1]]
                 _extend_true_path(true_places, num_depths, ids[rows[root] : rows[root] + more], behind, num)
             for index in range(true_places.size):
                 if true_places[index] > most:

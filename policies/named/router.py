@@ -61,7 +61,7 @@ class Router(RoutedRecipe):
     @property
     def typed_routes(self) -> tuple[str, ...]:
         """What stands between the bars."""
-        return tuple(one.strip() for one in self.routes.split("|"))
+        return tuple(route.strip() for route in self.routes.split("|"))
 
     def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str], artefacts: Artefacts) -> RoutedPolicy:
         """The rule of these cuts, or of a network."""

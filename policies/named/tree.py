@@ -14,7 +14,7 @@ from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected, edge_map_of
 from simlab.policies.edges.ngram import empty_counts
 from simlab.policies.orders.best_first import EVERY_DEPTH, BestFirst
-from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, GreedyPathOrder
 from simlab.policies.orders.engine_first import TIES, EngineFirst
 from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
@@ -191,9 +191,9 @@ class Tree(Composed):
 
     def _check_order(self) -> None:
         """Refuse an order that cannot take the edges."""
-        taken = ORDERS[self.order][0]
-        if self.edges not in taken:
-            raise ValueError(f"order={self.order} takes edges={' or '.join(taken)} alone; got edges={self.edges}")
+        allowed = ORDERS[self.order][0]
+        if self.edges not in allowed:
+            raise ValueError(f"order={self.order} takes edges={' or '.join(allowed)} alone; got edges={self.edges}")
         if self.ngram_weight > 0 and self.order not in _WITH_NGRAM:
             raise ValueError(
                 f"a 3-gram corrects scores of order={' or '.join(_WITH_NGRAM)} alone; got order={self.order}"
@@ -239,7 +239,7 @@ class Tree(Composed):
     def _order(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
         """The order on its edges, and the ids of what they were fitted with."""
         if self.order == "chain":
-            return SpineOrder(), {}
+            return GreedyPathOrder(), {}
         if self.order == "gap":
             return BranchedChain(GAP), {}
         if self.order == "boundaries":
@@ -303,11 +303,11 @@ class Tree(Composed):
 
 def _readers() -> dict[str, list[str]]:
     """The parts that read each setting, as they are typed."""
-    found: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
     for part, name, settings in _parts():
         for setting in settings:
-            found.setdefault(setting, []).append(f"{part}={name}")
-    return found
+            readers.setdefault(setting, []).append(f"{part}={name}")
+    return readers
 
 
 def _parts() -> Iterator[tuple[str, str, tuple[str, ...]]]:

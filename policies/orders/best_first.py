@@ -213,7 +213,7 @@ def _fill_scores(
                 if scores.shape[1] > 0:
                     scores[root, : path_scores.size] = path_scores
             else:
-                ranks, places = roots.true_ranks[root], insertions[root]
-                insertions_into(children, ranks, most, workspace.buffers, places, EVERY_COST)
+                ranks, row = roots.true_ranks[root], insertions[root]
+                insertions_into(children, ranks, most, workspace.buffers, row, EVERY_COST)
                 available[root] = num_paths(children, most)
                 guess = best_scores_into(children, most, guess, buffers, scores[root])

@@ -110,14 +110,14 @@ def _first_branches(rows: BranchRows) -> _Rows:
 
 def _together(drafts: Sequence[_Rows]) -> _Rows:
     """The rows of several drafters one behind the other, each as deep as the deepest; of what is added nothing."""
-    sizes = np.cumsum([0, *(len(one.ids) for one in drafts)])
-    deepest = max(one.counts.shape[1] for one in drafts)
-    counts = [np.pad(one.counts, ((0, 0), (0, deepest - one.counts.shape[1]))) for one in drafts]
+    sizes = np.cumsum([0, *(len(rows.ids) for rows in drafts)])
+    deepest = max(rows.counts.shape[1] for rows in drafts)
+    counts = [np.pad(rows.counts, ((0, 0), (0, deepest - rows.counts.shape[1]))) for rows in drafts]
     return _Rows(
-        read_only(np.concatenate([one.ids for one in drafts])),
-        read_only(np.concatenate([one.log_probs for one in drafts])),
+        read_only(np.concatenate([rows.ids for rows in drafts])),
+        read_only(np.concatenate([rows.log_probs for rows in drafts])),
         read_only(np.stack(counts).astype(np.int32)),
-        read_only(np.stack([one.starts + size for one, size in zip(drafts, sizes[:-1], strict=True)])),
+        read_only(np.stack([rows.starts + size for rows, size in zip(drafts, sizes[:-1], strict=True)])),
     )
 
 
@@ -146,7 +146,7 @@ def _fill_layer(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             tree, path_scores = _tree(ids, log_probs, counts, starts, correction, root, top_k, 0, most)
-            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(tree, tree.shape[1] - 1, behind, insertions[root])
             available[root] = tree.shape[1] - 1
             if scores.shape[1] > 0:
@@ -178,7 +178,7 @@ def _tree(
     tree, scores = np.zeros((LISTS, most + 1), np.int32), np.zeros(most + 1, np.float64)
     tree[:, 0] = own[0, :, 0]
     # Where each drafter's own nodes are in the tree.
-    places, following, size = np.zeros((num_drafts, most + 1), np.int32), np.ones(num_drafts, np.int64), 1
+    merged, following, size = np.zeros((num_drafts, most + 1), np.int32), np.ones(num_drafts, np.int64), 1
     while True:
         best = -1
         for number in range(num_drafts):
@@ -189,7 +189,7 @@ def _tree(
             break
         node = following[best]
         following[best] += 1
-        parent, token = places[best, own[best, PARENTS, node]], own[best, TOKENS, node]
+        parent, token = merged[best, own[best, PARENTS, node]], own[best, TOKENS, node]
         child = parent + 1
         while child < size and not (tree[PARENTS, child] == parent and tree[TOKENS, child] == token):
             child += 1
@@ -199,5 +199,5 @@ def _tree(
             tree[:, size], scores[size] = own[best, :, node], own_scores[best, node]
             tree[PARENTS, size] = parent
             size += 1
-        places[best, node] = child
+        merged[best, node] = child
     return tree[:, :size].copy(), scores[:size].copy()

@@ -28,7 +28,7 @@ _WEIGHT_UNITS = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
-class SpineOrder:
+class GreedyPathOrder:
     """The first candidates, one below the other, as far as there are any."""
 
     has_probabilities: bool = field(default=True, init=False)
@@ -163,11 +163,11 @@ def _grow(
     number = _hang_chain(children, 0, most, 0, tree, costs)
     if number == most:
         return number
-    places = _places(children, measure, number, costs)
-    for branch in range(min(num_branches, places.size)):
+    parents = _places(children, measure, number, costs)
+    for branch in range(min(num_branches, parents.size)):
         if number == most:
             break
-        number = _hang(children, places[branch], 1, number, tree, costs)
+        number = _hang(children, parents[branch], 1, number, tree, costs)
         number = _hang_chain(children, number, min(below, most - number), number, tree, costs)
     return number
 
@@ -175,11 +175,11 @@ def _grow(
 @kernel
 def _hang(children: Children, parent: int, rank: int, number: int, tree: Ints, costs: Longs) -> int:
     """Add one node; its number."""
-    place = children.starts[SPINE, tree[DEPTHS, parent]] + rank
+    index = children.starts[SPINE, tree[DEPTHS, parent]] + rank
     number += 1
-    tree[TOKENS, number], tree[PARENTS, number] = children.tokens[place], parent
+    tree[TOKENS, number], tree[PARENTS, number] = children.tokens[index], parent
     tree[DEPTHS, number], tree[RANKS, number] = tree[DEPTHS, parent] + 1, rank
-    costs[number] = costs[parent] + children.costs[place]
+    costs[number] = costs[parent] + children.costs[index]
     return number
 
 
@@ -233,7 +233,7 @@ def _fill_spine(roots: Roots, deepest: int, insertions: Shorts, available: Ints,
     """A row for each root."""
     counts, true_ranks, scored = roots.counts, roots.true_ranks, scores.shape[1] > 0
     for root in range(counts.shape[0]):
-        place, is_true = roots.starts[root], True
+        index, is_true = roots.starts[root], True
         if scored:
             scores[root, 0] = 0.0
         for depth in range(deepest):
@@ -244,5 +244,5 @@ def _fill_spine(roots: Roots, deepest: int, insertions: Shorts, available: Ints,
                 insertions[root, depth] = depth + 1
             available[root] = depth + 1
             if scored:
-                scores[root, depth + 1] = scores[root, depth] + roots.log_probs[place]
-            place += counts[root, depth]
+                scores[root, depth + 1] = scores[root, depth] + roots.log_probs[index]
+            index += counts[root, depth]

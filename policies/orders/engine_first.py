@@ -95,9 +95,9 @@ def _taken(
             depth, rank = tree[DEPTHS, node], offered[node]
             if depth == num_depths or rank >= min(counts[depth], top_k):
                 continue
-            place = starts[depth] + rank
-            cost = costs[node] + np.int64(np.rint(-np.float64(log_probs[place]) * STEPS_PER_NAT))
-            token = np.int64(ids[place])
+            index = starts[depth] + rank
+            cost = costs[node] + np.int64(np.rint(-np.float64(log_probs[index]) * STEPS_PER_NAT))
+            token = np.int64(ids[index])
             is_first = best < 0 or cost < lowest
             if best >= 0 and cost == lowest and by_depth:
                 # Equal offers of earlier nodes are kept, which have the smaller number.

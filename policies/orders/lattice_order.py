@@ -217,7 +217,7 @@ def _fill_roots(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
             num_lists = fill_lattice(lattice, transitions, pools, branches, root)
-            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             if width is None and correction is None and scores.shape[1] == 0:
                 available[root] = insert_true_by_count(lattice, behind, most, walk, insertions[root])
                 continue

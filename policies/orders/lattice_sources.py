@@ -219,8 +219,8 @@ class BranchSource:
     def asked(self, draft: Draft) -> Asked:
         """The branches of one root that are read."""
         _, log_probs = _chain_of(draft.drafted())
-        found = likely_rejections(log_probs, self.count, self.whole)
-        return {self.channel: tuple(found.tolist())} if self.count + self.whole else {}
+        depths = likely_rejections(log_probs, self.count, self.whole)
+        return {self.channel: tuple(depths.tolist())} if self.count + self.whole else {}
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
@@ -254,11 +254,11 @@ def _chains(roots: Roots) -> tuple[Ints, Floats]:
     num_roots, num_depths = roots.counts.shape
     ids, log_probs = np.full((num_roots, num_depths), NO_TOKEN, np.int32), np.zeros((num_roots, num_depths), np.float32)
     for root in range(num_roots):
-        place = roots.starts[root]
+        index = roots.starts[root]
         for depth in range(num_depths):
             if roots.counts[root, depth] > 0:
-                ids[root, depth], log_probs[root, depth] = roots.ids[place], roots.log_probs[place]
-            place += roots.counts[root, depth]
+                ids[root, depth], log_probs[root, depth] = roots.ids[index], roots.log_probs[index]
+            index += roots.counts[root, depth]
     return ids, log_probs
 
 
@@ -289,7 +289,7 @@ def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:
     Returns:
         int32 ``[R]``.
     """
-    lists, reaches = source.at_roots(texts), np.empty(len(texts.roots.places), np.int32)
+    lists, reaches = source.at_roots(texts), np.empty(len(texts.roots.token_indices), np.int32)
     if lists.branches is not None:
         _fill_branch_reaches(texts.roots, lists.branches, reaches)
         return reaches
@@ -309,7 +309,7 @@ def _fill_reaches(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             fill_lattice(lattice, transitions, pools, branches, root)
-            reaches[root] = true_reach(lattice, roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]])
+            reaches[root] = true_reach(lattice, roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]])
 
 
 @kernel
@@ -317,7 +317,7 @@ def _fill_branch_reaches(roots: Roots, branches: BranchLists, reaches: Ints) -> 
     """On the branches themselves: they hold more paths than the lists of one policy do."""
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
-            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             reaches[root] = true_branch_reach(branches, root, behind)
 
 
@@ -335,7 +335,7 @@ def _channel(
             f"the policy reads the channel {name}, and there is {', '.join(channels) or 'none'} here; read it with the "
             "texts, or declare it in the policy's needs"
         )
-    found = channels[name]
-    if not isinstance(found, wanted):
+    channel = channels[name]
+    if not isinstance(channel, wanted):
         raise MissingChannelError(f"the policy reads {kind} in the channel {name}, and it holds another kind")
-    return found
+    return channel

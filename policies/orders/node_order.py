@@ -58,13 +58,13 @@ class OrderLayer:
         num_available: int32 ``[R]``, nodes there are, at most ``most``.
         scores: float64 ``[R, most + 1]``, path scores in the order of nodes, the root's 0 first and -inf behind the
             last; narrower where no tree can be as large; None where they were not asked for.
-        num_asked: int32 ``[R]``, branches that are asked for at each root, where a round pays for those; else None.
+        num_requested: int32 ``[R]``, branches that are asked for at each root, where a round pays for those; else None.
     """
 
     insertions: Shorts
     num_available: Ints
     scores: Doubles | None
-    num_asked: Ints | None = None
+    num_requested: Ints | None = None
 
     @property
     def score_rows(self) -> Doubles:

@@ -87,7 +87,7 @@ def _fill_layer(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             num = _grow(branches, root, exclude, -1, tree, costs)
-            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(tree, num, behind, insertions[root])
             available[root] = num
             if scores.shape[1] > 0:

@@ -83,11 +83,11 @@ def typed_only(given: Sequence[object], what: str) -> tuple[str, ...]:
     Raises:
         UsageError: one is no text.
     """
-    for one in given:
-        if not isinstance(one, str):
-            name = one.__name__ if isinstance(one, type) else type(one).__name__
+    for policy in given:
+        if not isinstance(policy, str):
+            name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
             raise UsageError(f"{what}; {_IN_FILE.format(name=name)}; got an object of the class {name}")
-    return tuple(str(one) for one in given)
+    return tuple(str(policy) for policy in given)
 
 
 def class_source(kind: type) -> ClassSource:
@@ -135,13 +135,13 @@ def settings_of_object(policy: object) -> tuple[dict[str, object], dict[str, str
 def typed_settings(policy: object, plain: Mapping[str, object], held: Mapping[str, str]) -> dict[str, str]:
     """The settings that differ from their defaults, as they are typed; of what cannot be typed the start of its id."""
     assert dataclasses.is_dataclass(policy)
-    found = {}
+    settings = {}
     for field in dataclasses.fields(policy):
         if field.name in held:
-            found[field.name] = held[field.name][:_ID_LETTERS]
+            settings[field.name] = held[field.name][:_ID_LETTERS]
         elif field.name in plain and not _is_default(field, plain[field.name]):
-            found[field.name] = _typed(plain[field.name])
-    return found
+            settings[field.name] = _typed(plain[field.name])
+    return settings
 
 
 def _is_default(field: "dataclasses.Field[object]", value: object) -> bool:
@@ -158,35 +158,35 @@ def _typed(value: object) -> str:
 
 def _file_of(kind: type) -> Path | None:
     """The file of a class; None of a class of a notebook, or one that a function made."""
-    place = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if place is None or "<locals>" in kind.__qualname__:
+    file_name = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file_name is None or "<locals>" in kind.__qualname__:
         return None
-    path = Path(place)
-    own = [one.__code__.co_filename for one in _functions(kind)]
-    elsewhere = [one for one in own if not _same(Path(one), path)]
+    path = Path(file_name)
+    own = [function.__code__.co_filename for function in _functions(kind)]
+    elsewhere = [name for name in own if not _same(Path(name), path)]
     return path if path.suffix == ".py" and path.is_file() and not elsewhere else None
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one == other or (one.is_file() and other.is_file() and one.samefile(other))
+def _same(first: Path, second: Path) -> bool:
+    return first == second or (first.is_file() and second.is_file() and first.samefile(second))
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:
     """The functions that were written in the body of a class, those behind properties and decorators too."""
     module = vars(sys.modules[kind.__module__])
     for value in vars(kind).values():
-        found: object = value
+        function: object = value
         if isinstance(value, property):
-            found = value.fget
+            function = value.fget
         elif isinstance(value, cached_property):
-            found = value.func
+            function = value.func
         elif isinstance(value, staticmethod | classmethod):
-            found = value.__func__
-        while isinstance(found, types.FunctionType):
+            function = value.__func__
+        while isinstance(function, types.FunctionType):
             # Functions that dataclasses make have no file, or are reprlib's.
-            if found.__globals__ is module and found.__code__.co_filename != "<string>":
-                yield found
-            found = getattr(found, "__wrapped__", None)
+            if function.__globals__ is module and function.__code__.co_filename != "<string>":
+                yield function
+            function = getattr(function, "__wrapped__", None)
 
 
 class _NotebookSource:
@@ -199,9 +199,9 @@ class _NotebookSource:
     def __init__(self, kind: type) -> None:
         self._name = kind.__name__
         self._parts: dict[str, object] = {}
-        place = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        if place is not None and Path(place).is_file():  # a class that a function of this file made
-            self._parts["file"] = hashlib.sha256(file_bytes(Path(place))).hexdigest()
+        file_name = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if file_name is not None and Path(file_name).is_file():  # a class that a function of this file made
+            self._parts["file"] = hashlib.sha256(file_bytes(Path(file_name))).hexdigest()
         self._add_class(kind)
 
     def digest(self) -> str:
@@ -225,13 +225,13 @@ class _NotebookSource:
             code = function.__code__
             lines = linecache.getlines(code.co_filename)
             try:
-                classes = [one for one in ast.walk(ast.parse("".join(lines))) if isinstance(one, ast.ClassDef)]
+                classes = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)]
             except (SyntaxError, ValueError):
                 continue
-            for one in classes:
-                if one.name == kind.__name__ and one.lineno <= code.co_firstlineno <= (one.end_lineno or 0):
-                    first = min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])
-                    return "".join(lines[first - 1 : one.end_lineno])
+            for node in classes:
+                if node.name == kind.__name__ and node.lineno <= code.co_firstlineno <= (node.end_lineno or 0):
+                    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                    return "".join(lines[first - 1 : node.end_lineno])
         raise PolicyError(
             f"the source of the class {kind.__name__} is not known here, so its results could not be told from those "
             f"of another version of it; {_IN_FILE.format(name=self._name)}"
@@ -272,8 +272,14 @@ class _NotebookSource:
 
 def _globals_read(code: types.CodeType) -> set[str]:
     """The names of variables of the module that some code reads, and the code within it."""
-    found = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return found.union(*(_globals_read(one) for one in code.co_consts if isinstance(one, types.CodeType)))
+    names = {
+        str(instruction.argval)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return names.union(
+        *(_globals_read(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    )
 
 
 def _is_installed(value: "type | types.FunctionType") -> bool:
@@ -284,25 +290,25 @@ def _is_installed(value: "type | types.FunctionType") -> bool:
 
 def _content(value: object, what: str, name: str) -> object:
     """A JSON value that says what something holds."""
-    found = getattr(value, "cost_id", None)
-    if isinstance(found, str):
-        return {"cost": found}
+    cost_id = getattr(value, "cost_id", None)
+    if isinstance(cost_id, str):
+        return {"cost": cost_id}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "sha256": digest}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         kind = type(value)
         source: object = f"{kind.__module__}.{kind.__qualname__}"
         if not _is_installed(kind):
             source = _NotebookSource(kind).digest()
-        return {"class": source, "fields": {key: _content(one, what, name) for key, one in fields.items()}}
+        return {"class": source, "fields": {key: _content(item, what, name) for key, item in fields.items()}}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return [[_content(key, what, name), _content(one, what, name)] for key, one in value.items()]
+        return [[_content(key, what, name), _content(item, what, name)] for key, item in value.items()]
     if isinstance(value, tuple | list):
-        return [_content(one, what, name) for one in value]
+        return [_content(item, what, name) for item in value]
     if type(value) in PLAIN and value == value:
         return value
     raise PolicyError(

@@ -93,7 +93,7 @@ def parse_policies(given: GivenPolicies, artefacts: Artefacts | None = None) -> 
     """
     points: dict[str, NamedPolicy] = {}
     at_hand = NoArtefacts() if artefacts is None else artefacts
-    for point in (point for one in given_policies(given) for point in _given_points(one, at_hand)):
+    for point in (point for policy in given_policies(given) for point in _given_points(policy, at_hand)):
         points.setdefault(point.policy_id, point)
     ids: dict[str, str] = {}
     for point in points.values():
@@ -186,8 +186,8 @@ def _pairs(source: ClassSource, text: str, settings: str) -> Iterator[tuple[str,
     for pair in pairs:
         key, equals, values = pair.partition("=")
         if not (key and equals and values):
-            said = f"`{_cut(text)}`: settings are key=value, separated by commas; got `{_cut(pair)}`"
-            raise PolicyError(f"{said}{_meant_by(source, pairs, pair)}")
+            problem = f"`{_cut(text)}`: settings are key=value, separated by commas; got `{_cut(pair)}`"
+            raise PolicyError(f"{problem}{_meant_by(source, pairs, pair)}")
         if key in seen:
             raise PolicyError(f"`{_cut(text)}` sets `{key}` twice; write {key}=a/b for two values")
         seen.add(key)

@@ -52,7 +52,9 @@ class SearchEntry:
 
     def ends(self) -> tuple[str, str]:
         """The text at the lower and at the upper ends of its ranges."""
-        lows, highs = ({one.key: f"{getattr(one, end):.12g}" for one in self.ranges} for end in ("low", "high"))
+        lows, highs = (
+            {setting.key: f"{getattr(setting, end):.12g}" for setting in self.ranges} for end in ("low", "high")
+        )
         return self.at(lows), self.at(highs)
 
 

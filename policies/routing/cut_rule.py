@@ -203,6 +203,6 @@ def parse_cuts(text: str) -> tuple[float, ...]:
         ValueError: one is no number.
     """
     try:
-        return tuple(float(one) for one in text.split("|")) if text else ()
+        return tuple(float(cut) for cut in text.split("|")) if text else ()
     except ValueError as error:
         raise ValueError(f"cuts are numbers with | between them, such as 0.5|2; got {text}") from error

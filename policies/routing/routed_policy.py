@@ -28,7 +28,7 @@ from simlab.tree import DraftTree
 
 
 class RouteRule(Protocol):
-    """What chooses a route: by a number and its cuts, or by what a network foresees."""
+    """What chooses a route: by a number and its cuts, or by what a network predicts."""
 
     @property
     def needs(self) -> Needs:
@@ -101,7 +101,7 @@ class RoutedPolicy:
     def route_labels(self) -> tuple[str, ...]:
         """The routes as messages and tables name them; one that is there twice has its place behind its name."""
         named = ["ar" if is_plain_decoding(route) else repr(route) for route in self.routes]
-        return tuple(one if named.count(one) == 1 else f"{one} ({index})" for index, one in enumerate(named))
+        return tuple(label if named.count(label) == 1 else f"{label} ({index})" for index, label in enumerate(named))
 
     @property
     def described_routes(self) -> str:
@@ -212,12 +212,12 @@ class RouteTrees(NamedTuple):
     Attributes:
         insertions: uint16 ``[R, D]``, the place of each node of the true path, as in an `OrderLayer`.
         num_drafted: int32 ``[R]``, the size of its tree.
-        num_asked: int32 ``[R]``, branches that its round pays for; None: it pays for what is declared.
+        num_requested: int32 ``[R]``, branches that its round pays for; None: it pays for what is declared.
     """
 
     insertions: Shorts
     num_drafted: Ints
-    num_asked: Ints | None = None
+    num_requested: Ints | None = None
 
 
 def no_trees(num_roots: int) -> RouteTrees:
@@ -248,15 +248,16 @@ def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> Tex
         insertions[index, :, : tree.insertions.shape[1]] = tree.insertions
     drafted = np.stack([tree.num_drafted for tree in trees]).astype(np.int32)
     visited, ends = _walk(insertions, drafted, np.ascontiguousarray(routes), firsts)
-    roots, accepted, taken = visited
+    roots, accepted, chosen = visited
     asked = None
-    if any(tree.num_asked is not None for tree in trees):
+    if any(tree.num_requested is not None for tree in trees):
         # A route that asks for nothing pays what it declares, and its entry is not read.
-        each = [
-            np.zeros(len(tree.num_drafted), np.int32) if tree.num_asked is None else tree.num_asked for tree in trees
+        by_route = [
+            np.zeros(len(tree.num_drafted), np.int32) if tree.num_requested is None else tree.num_requested
+            for tree in trees
         ]
-        asked = np.stack(each)[taken, roots].astype(np.int64)
-    return TextRounds(roots, drafted[taken, roots].astype(np.int64), accepted, ends, asked, taken)
+        asked = np.stack(by_route)[chosen, roots].astype(np.int64)
+    return TextRounds(roots, drafted[chosen, roots].astype(np.int64), accepted, ends, asked, chosen)
 
 
 @kernel
@@ -268,9 +269,9 @@ def _walk(insertions: Shorts, num_drafted: Ints, routes: Ints, firsts: Longs) ->
         root, before = firsts[text], NO_ROUND
         while root < firsts[text + 1]:
             row, column = min(root, routes.shape[0] - 1), min(before - NO_ROUND, routes.shape[1] - 1)
-            taken = routes[row, column]
-            accepted = num_accepted(insertions[taken], root, int(num_drafted[taken, root]))
-            visited[0, number], visited[1, number], visited[2, number] = root, accepted, taken
+            chosen = routes[row, column]
+            accepted = num_accepted(insertions[chosen], root, int(num_drafted[chosen, root]))
+            visited[0, number], visited[1, number], visited[2, number] = root, accepted, chosen
             number += 1
             before = accepted
             root += accepted + 1

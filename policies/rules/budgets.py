@@ -270,10 +270,10 @@ def cut_size(size: int, floor: int, step: int, doubling: bool) -> int:
         return size
     if not doubling:
         return floor + (size - floor) // step * step
-    kept = floor
-    while 2 * kept <= size:
-        kept *= 2
-    return kept
+    cut = floor
+    while 2 * cut <= size:
+        cut *= 2
+    return cut
 
 
 @kernel

@@ -214,7 +214,7 @@ def _best_above(curve: Doubles) -> Longs:
 
 
 @kernel
-def _is_valley(curve: Doubles, one: int, floor: int, other: int, least_share: float) -> bool:
+def _is_valley(curve: Doubles, before: int, floor: int, after: int, least_share: float) -> bool:
     """Whether a curve falls from one size to the floor, and rises to the other, by more than a share."""
     low: float = curve[floor]
-    return bool(low < curve[one] * (1.0 - least_share) and curve[other] > low * (1.0 + least_share))
+    return bool(low < curve[before] * (1.0 - least_share) and curve[after] > low * (1.0 + least_share))

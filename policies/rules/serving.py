@@ -58,8 +58,8 @@ def log_probs_of(scores: Doubles) -> Doubles:
     """
     is_there = np.isfinite(scores[:, 1:])
     ends = np.where(is_there, scores[:, 1:], 0.0)
-    found: Doubles = np.where(is_there, ends - np.where(np.isfinite(scores[:, :-1]), scores[:, :-1], 0.0), -np.inf)
-    return found
+    log_probs: Doubles = np.where(is_there, ends - np.where(np.isfinite(scores[:, :-1]), scores[:, :-1], 0.0), -np.inf)
+    return log_probs
 
 
 def log_odds(log_probs: Doubles) -> Doubles:
@@ -236,5 +236,5 @@ class OnlineAcceptance:
 def observed_labels(depth: int, admitted: Longs, accepted: Longs) -> Bools:
     """The drafted tokens of which a server knows whether the target agrees, bool ``[S, D]``; see `OnlineAcceptance`."""
     positions = np.arange(depth)
-    found: Bools = (positions <= accepted[:, None]) & (positions < admitted[:, None])
-    return found
+    labels: Bools = (positions <= accepted[:, None]) & (positions < admitted[:, None])
+    return labels

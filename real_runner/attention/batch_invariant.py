@@ -157,14 +157,14 @@ def fixed_attention(query: Tensor, keys: Tensor, values: Tensor, fixed: FixedPas
     piece = _PIECE_ON_CPU if query.device.type == "cpu" else _PIECE
     for start in range(0, fixed.num_live, piece):
         rows = slice(start, start + piece)
-        places = fixed.slots[rows]
+        slots = fixed.slots[rows]
         mixed[rows] = nn.functional.scaled_dot_product_attention(
-            queries[rows], _gathered(keys, places), _gathered(values, places), fixed.hidden[rows], scale=scaling
+            queries[rows], _gathered(keys, slots), _gathered(values, slots), fixed.hidden[rows], scale=scaling
         )
     return mixed.view(1, num_rows, a, f)
 
 
-def _gathered(held: Tensor, places: Tensor) -> Tensor:
+def _gathered(held: Tensor, slots: Tensor) -> Tensor:
     """``[P, E, C, F]`` out of ``[1, E, slots, F]``, at int64 ``[P, C]``."""
-    rows = held[0].index_select(1, places.flatten())
-    return rows.view(held.shape[1], *places.shape, held.shape[3]).transpose(0, 1)
+    rows = held[0].index_select(1, slots.flatten())
+    return rows.view(held.shape[1], *slots.shape, held.shape[3]).transpose(0, 1)

@@ -16,10 +16,10 @@ def mix_parts(
     tile, group, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tile * block_rows + tl.arange(0, block_rows)
     head, node, is_row = group * heads + row // num_rows, row % num_rows, row < heads * num_rows
-    place, is_place = tl.arange(0, block_size), tl.arange(0, block_size) < size
+    column, is_column = tl.arange(0, block_size), tl.arange(0, block_size) < size
     asked = tl.load(
-        query + (node * query_row + head * query_head)[:, None] + place[None, :],
-        mask=is_row[:, None] & is_place[None, :],
+        query + (node * query_row + head * query_head)[:, None] + column[None, :],
+        mask=is_row[:, None] & is_column[None, :],
         other=0.0,
     )
     root = tl.load(root_at).to(tl.int32)
@@ -29,8 +29,8 @@ def mix_parts(
     end = tl.minimum((split + 1) * per_split, root + num_rows)
     for first in range(split * per_split, end, block_keys):
         slot = first + tl.arange(0, block_keys)
-        held = (slot < end)[:, None] & is_place[None, :]
-        key = tl.load(keys + group * key_group + slot[:, None] * key_row + place[None, :], mask=held, other=0.0)
+        held = (slot < end)[:, None] & is_column[None, :]
+        key = tl.load(keys + group * key_group + slot[:, None] * key_row + column[None, :], mask=held, other=0.0)
         if exact:
             score = tl.dot(asked, tl.trans(key), input_precision="ieee") * scaling
         else:
@@ -48,14 +48,16 @@ def mix_parts(
         share = tl.exp(score - level[:, None])
         faded = tl.exp(most - level)
         weight = weight * faded + tl.sum(share, 1)
-        value = tl.load(values + group * value_group + slot[:, None] * value_row + place[None, :], mask=held, other=0.0)
+        value = tl.load(
+            values + group * value_group + slot[:, None] * value_row + column[None, :], mask=held, other=0.0
+        )
         if exact:
             mixed = mixed * faded[:, None] + tl.dot(share, value, input_precision="ieee")
         else:
             mixed = mixed * faded[:, None] + tl.dot(share.to(value.dtype), value)
         most = highest
     at = split * num_rows * heads * groups + node * heads * groups + head
-    tl.store(parts + at[:, None] * size + place[None, :], mixed, mask=is_row[:, None] & is_place[None, :])
+    tl.store(parts + at[:, None] * size + column[None, :], mixed, mask=is_row[:, None] & is_column[None, :])
     tl.store(sums + at, most, mask=is_row)
     tl.store(sums + splits * num_rows * heads * groups + at, weight, mask=is_row)
 
@@ -67,15 +69,15 @@ def join_parts(
 ):  # fmt: skip
     """One row of one head, of the sums over all parts of the keys."""
     row = tl.program_id(0)
-    split, place = tl.arange(0, block_splits), tl.arange(0, block_size)
-    is_split, is_place = split < splits, place < size
+    split, column = tl.arange(0, block_splits), tl.arange(0, block_size)
+    is_split, is_column = split < splits, column < size
     most = tl.load(sums + split * num + row, mask=is_split, other=float("-inf"))
     weight = tl.load(sums + (splits + split) * num + row, mask=is_split, other=0.0)
     faded = tl.exp(most - tl.max(most, 0))
     part = tl.load(
-        parts + (split * num + row)[:, None] * size + place[None, :],
-        mask=is_split[:, None] & is_place[None, :],
+        parts + (split * num + row)[:, None] * size + column[None, :],
+        mask=is_split[:, None] & is_column[None, :],
         other=0.0,
     )
     whole = tl.sum(part * faded[:, None], 0) / tl.sum(weight * faded, 0)
-    tl.store(mixed + row * size + place, whole, mask=is_place)
+    tl.store(mixed + row * size + column, whole, mask=is_column)

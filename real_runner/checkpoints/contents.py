@@ -27,13 +27,13 @@ def packaged_checkpoints() -> dict[str, Path]:
     return {config.parent.name: config.parent for config in sorted(configs)}
 
 
-def config_file(place: Path) -> Path:
+def config_file(location: Path) -> Path:
     """Where the ``config.json`` of a checkpoint lies, if it has one, or the ``adapter_config.json`` in its place.
 
     Args:
-        place: the folder, or the one file with weights beside its ``config.json``.
+        location: the folder, or the one file with weights beside its ``config.json``.
     """
-    folder = place.parent if _is_one_file(place) else place
+    folder = location.parent if _is_one_file(location) else location
     return folder / (ADAPTER_CONFIG if _is_adapter(folder) else CONFIG)
 
 
@@ -41,29 +41,29 @@ def _is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file()
 
 
-def _is_one_file(place: Path) -> bool:
-    return place.suffix == ".safetensors" and not place.is_dir()
+def _is_one_file(location: Path) -> bool:
+    return location.suffix == ".safetensors" and not location.is_dir()
 
 
-def checkpoint_files(place: Path) -> tuple[Path, ...]:
+def checkpoint_files(location: Path) -> tuple[Path, ...]:
     """``config.json`` and the files with weights, whether or not they are there.
 
     Args:
-        place: the folder, or the one file with weights beside its ``config.json``.
+        location: the folder, or the one file with weights beside its ``config.json``.
     """
-    if _is_one_file(place):
-        return config_file(place), place
-    if _is_adapter(place):
-        return place / ADAPTER_CONFIG, place / ADAPTER_WEIGHTS
-    parts = sorted(place.glob(_PARTS))
-    if parts and not (place / WHOLE).is_file():
-        return place / CONFIG, *parts
-    return place / CONFIG, *(place / name for name in weight_names(place))
+    if _is_one_file(location):
+        return config_file(location), location
+    if _is_adapter(location):
+        return location / ADAPTER_CONFIG, location / ADAPTER_WEIGHTS
+    parts = sorted(location.glob(_PARTS))
+    if parts and not (location / WHOLE).is_file():
+        return location / CONFIG, *parts
+    return location / CONFIG, *(location / name for name in weight_names(location))
 
 
-def checkpoint_digest(place: Path) -> str:
+def checkpoint_digest(location: Path) -> str:
     """sha256 over the contents of a checkpoint's files, in order."""
-    paths = checkpoint_files(place)
+    paths = checkpoint_files(location)
     for path in paths:
         if not path.exists():
             raise lacking(path)
@@ -75,17 +75,17 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".npy", ".npz", ".gguf")
 _FEATURES = "features-"  # of texts: `simlab train` keeps them beside what it trains
 
 
-def check_beside(place: Path) -> None:
+def check_beside(location: Path) -> None:
     """Refuse a checkpoint beside which something lies that may change what it computes, and that simlab does not read.
 
     That is a folder with weights (but for snapshots of training, ``checkpoint-*``), or a folder or file that is named
     as one, such as ``calibration/``, ``adapter_config.json`` or ``mask_embedding.pt``.
 
     Args:
-        place: the folder, or the one file with weights.
+        location: the folder, or the one file with weights.
     """
-    folder = place.parent if _is_one_file(place) else place
-    read = set(checkpoint_files(place))
+    folder = location.parent if _is_one_file(location) else location
+    read = set(checkpoint_files(location))
     try:
         beside = sorted(path for path in folder.iterdir() if path not in read)
         changing = [path.name + "/" * path.is_dir() for path in beside if _may_change(path)]
@@ -107,14 +107,14 @@ def _may_change(path: Path) -> bool:
     return any(named or (inner.suffix in _WEIGHTS and not inner.name.startswith(_FEATURES)) for inner in held)
 
 
-def stored_tensors(place: Path) -> dict[str, StoredTensor]:
+def stored_tensors(location: Path) -> dict[str, StoredTensor]:
     """The tensors of a checkpoint by name, file after file, each file in the order of its bytes.
 
     Args:
-        place: the folder, or the one file with weights.
+        location: the folder, or the one file with weights.
     """
     tensors: dict[str, StoredTensor] = {}
-    _, *files = checkpoint_files(place)
+    _, *files = checkpoint_files(location)
     for tensor in (tensor for path in files for tensor in read_tensors(path)):
         if tensor.name in tensors:
             raise ModelError(

@@ -63,7 +63,7 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
     for head in HEADS_OF_OTHERS:
         classes = [name for name in classes_of(fields) if any(mark in name.lower() for mark in head.marks)]
         keys = ["projector_type"] if isinstance(projector, str) and _has_mark(projector, head) else []
-        keys += sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
+        keys += sorted({name for part in (fields, inner) for name in part if _has_mark(name, head)})
         asked = [name for name in keys if fields.get(name) or inner.get(name)]
         if classes or asked:
             seen = ", ".join([*classes, *map(_name, asked[:2])])
@@ -194,7 +194,7 @@ def plain_fields(fields: Mapping[str, object], own: Collection[str]) -> dict[str
 
 def said_once(name: str, *objects: Mapping[str, object]) -> object:
     """The value of a field that may stand in several objects of a ``config.json``; None where it stands in none."""
-    values = [value for one in objects if (value := one.get(name)) is not None]
+    values = [value for fields in objects if (value := fields.get(name)) is not None]
     for value in values[1:]:
         if value != values[0]:
             raise ModelError(
@@ -218,13 +218,13 @@ def check_tied(fields: Mapping[str, object], names: Collection[str]) -> None:
         )
 
 
-def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> None:
+def check_names(config: DFlashConfig, names: Iterable[str], location: object) -> None:
     """Refuse tensors that a drafter of this configuration does not consist of.
 
     Args:
         config: of the checkpoint.
         names: of its tensors.
-        place: where it lies, for the message.
+        location: where it lies, for the message.
     """
     present, expected = set(names), {name for name, _ in config.shapes()}
     missing, foreign = sorted(expected - present), sorted(present - expected - {*BESIDE_THE_LAYERS, *IGNORED})
@@ -233,20 +233,20 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
     }
     if named:
         parts = ", ".join(f"{what}: {name}" for what, name in sorted(named.items())[:3])
-        raise ModelError(f"the drafter in {place} has parts that simlab does not run ({parts})")
+        raise ModelError(f"the drafter in {location} has parts that simlab does not run ({parts})")
     if missing or foreign:
         listed = ", ".join(map(str, (missing or foreign)[:3]))
         more = "" if len(missing or foreign) <= 3 else f" and {len(missing or foreign) - 3} more"
         what = "lacks" if missing else "holds tensors that simlab does not know beside those of DFlash:"
-        raise ModelError(f"the drafter in {place} {what} {listed}{more}; simlab runs DFlash checkpoints only")
+        raise ModelError(f"the drafter in {location} {what} {listed}{more}; simlab runs DFlash checkpoints only")
     if config.draft_vocab_size is None:
         return
     if HEAD not in present:
         raise ModelError(
-            f"the drafter in {place} has {config.draft_vocab_size} tokens of its own and no lm_head for them"
+            f"the drafter in {location} has {config.draft_vocab_size} tokens of its own and no lm_head for them"
         )
     if not present & {OFFSETS, MASK}:
-        raise ModelError(f"the drafter in {place} has a vocabulary of its own and no d2t or t2d that says which")
+        raise ModelError(f"the drafter in {location} has a vocabulary of its own and no d2t or t2d that says which")
 
 
 Value = TypeVar("Value")

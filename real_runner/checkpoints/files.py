@@ -92,22 +92,22 @@ class _Loaded(Fitted[MadeFor], Protocol[MadeFor]):
     def load_state_dict(self, tensors: Mapping[str, Any], /) -> object: ...
 
 
-def load_weights(drafter: _Loaded[MadeFor], place: Path, stored: Mapping[str, StoredTensor]) -> None:
+def load_weights(drafter: _Loaded[MadeFor], location: Path, stored: Mapping[str, StoredTensor]) -> None:
     """Read a drafter's weights, and its own embedding, tokens and output head, where it has them.
 
     Its tokens are put in the order of the target's ids.
 
     Args:
         drafter: made from the configuration of the checkpoint.
-        place: where that lies.
+        location: where that lies.
         stored: its tensors by name.
     """
-    tensors = loaded_tensors(place, {name: stored[name] for name in stored if name not in {*IGNORED, OFFSETS, MASK}})
+    tensors = loaded_tensors(location, {name: stored[name] for name in stored if name not in {*IGNORED, OFFSETS, MASK}})
     embedding, lm_head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
     drafter.load_state_dict(tensors)
     if embedding is not None:
         drafter.embed_tokens = nn.Embedding.from_pretrained(embedding)
-    own = draft_ids(drafter.config, stored, place)
+    own = draft_ids(drafter.config, stored, location)
     if own is not None:
         ids, rising = own
         if not rising:

@@ -134,8 +134,8 @@ def _tensors(header: bytes, path: Path, start: int) -> Iterator[StoredTensor]:
     if not isinstance(entries, dict) or not header.startswith(b"{"):
         raise ValueError("no { comes first")
     _check_metadata(entries.pop(_METADATA, {}))
-    found = [_tensor(name, entry, path, start) for name, entry in entries.items()]
-    for tensor, end in sorted(found, key=lambda one: (one[0].start, one[1])):
+    tensors = [_tensor(name, entry, path, start) for name, entry in entries.items()]
+    for tensor, end in sorted(tensors, key=lambda pair: (pair[0].start, pair[1])):
         if tensor.start != start or tensor.start + tensor.num_bytes != end:
             raise ValueError(f"the bytes of {shown(tensor.name)} are not those of its shape, or lie apart")
         start = end
@@ -183,76 +183,81 @@ _WHOLE_NUMBERS = {
 }
 
 
-def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], location: object) -> None:
     """Refuse tensors with which a drafter of this configuration cannot be built, or drafts no numbers.
 
     Args:
         config: of the checkpoint.
         tensors: by name.
-        place: where it lies, for the message.
+        location: where it lies, for the message.
     """
-    check_names(config, tensors, place)
+    check_names(config, tensors, location)
     size = config.draft_vocab_size or config.vocab_size
     shapes = dict(config.shapes())
     shapes |= {EMBEDDING: (config.vocab_size, config.hidden_size), HEAD: (size, config.hidden_size)}
-    check_numbers(shapes, tensors, place)
-    draft_ids(config, tensors, place)
+    check_numbers(shapes, tensors, location)
+    draft_ids(config, tensors, location)
 
 
 def check_own(
-    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], what: str, place: object
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], what: str, location: object
 ) -> None:
     """Refuse other tensors than these, or what is no weight."""
     if wrong := sorted(set(shapes) ^ set(tensors)):
         differs = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
         raise ModelError(f"the {what} {differs} {', '.join(wrong[:3])}; fetch or train it again")
-    check_numbers(shapes, tensors, place)
+    check_numbers(shapes, tensors, location)
 
 
-def check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:
+def check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], location: object) -> None:
     """Refuse tensors of other shapes than these, or what is no weight."""
     for name, shape in shapes.items():
         if name in tensors:
-            _check_shape(tensors[name], shape, place)
-            _check_values(tensors[name], place)
+            _check_shape(tensors[name], shape, location)
+            _check_values(tensors[name], location)
 
 
-def draft_ids(config: MadeForTarget, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
+def draft_ids(
+    config: MadeForTarget, tensors: Mapping[str, StoredTensor], location: object
+) -> tuple[Longs, bool] | None:
     """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
 
     Args:
         config: of the checkpoint.
         tensors: by name.
-        place: where it lies, for the message.
+        location: where it lies, for the message.
     """
     size = config.draft_vocab_size or config.vocab_size
     offsets, mask = (
-        _whole_numbers(tensors[name], shape, place) if name in tensors else None
+        _whole_numbers(tensors[name], shape, location) if name in tensors else None
         for name, shape in ((OFFSETS, (size,)), (MASK, (config.vocab_size,)))
     )
     if config.draft_vocab_size is not None:
         return vocabulary_of(offsets, None if mask is None else mask != 0, size, config.vocab_size)
-    for name, found in ((OFFSETS, offsets is not None and offsets.any()), (MASK, mask is not None and not mask.all())):
-        if found:
+    for name, differs in (
+        (OFFSETS, offsets is not None and offsets.any()),
+        (MASK, mask is not None and not mask.all()),
+    ):
+        if differs:
             raise ModelError(
-                f"the drafter in {place} holds, beside those of DFlash, a {name} of fewer tokens than the target has, "
-                "and its config.json names no draft_vocab_size; fetch it again"
+                f"the drafter in {location} holds, beside those of DFlash, a {name} of fewer tokens than the target "
+                "has, and its config.json names no draft_vocab_size; fetch it again"
             )
     return None
 
 
-def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], place: object) -> None:
+def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], location: object) -> None:
     if tensor.shape != shape:
         raise ModelError(
-            f"{tensor.name} in {place} is {list(tensor.shape)}; its config.json makes it {list(shape)}, so they do not "
-            "fit; fetch the checkpoint again"
+            f"{tensor.name} in {location} is {list(tensor.shape)}; its config.json makes it {list(shape)}, so they do "
+            "not fit; fetch the checkpoint again"
         )
 
 
-def _check_values(tensor: StoredTensor, place: object) -> None:
+def _check_values(tensor: StoredTensor, location: object) -> None:
     if tensor.dtype not in ("BF16", *_AS_WHOLE):
         raise ModelError(
-            f"{tensor.name} in {place} is of the dtype {tensor.dtype}; simlab runs weights of F32, BF16, F16 or F64"
+            f"{tensor.name} in {location} is of the dtype {tensor.dtype}; simlab runs weights of F32, BF16, F16 or F64"
         )
     if tensor.dtype == "BF16":
         kind, largest = "<u2", _BFLOAT16_LARGEST
@@ -263,13 +268,13 @@ def _check_values(tensor: StoredTensor, place: object) -> None:
     for chunk in tensor.chunks():
         if int((np.frombuffer(chunk, kind) & unsigned).max()) > largest:
             raise ModelError(
-                f"{tensor.name} in {place} holds a weight that is no number, or is above {LARGEST:,.0f}, so it is "
+                f"{tensor.name} in {location} holds a weight that is no number, or is above {LARGEST:,.0f}, so it is "
                 "damaged; fetch or train it again"
             )
 
 
-def _whole_numbers(tensor: StoredTensor, shape: tuple[int, ...], place: object) -> Longs:
-    _check_shape(tensor, shape, place)
+def _whole_numbers(tensor: StoredTensor, shape: tuple[int, ...], location: object) -> Longs:
+    _check_shape(tensor, shape, location)
     if tensor.dtype not in _WHOLE_NUMBERS:
-        raise ModelError(f"{tensor.name} in {place} is of the dtype {tensor.dtype}, where whole numbers belong")
+        raise ModelError(f"{tensor.name} in {location} is of the dtype {tensor.dtype}, where whole numbers belong")
     return np.frombuffer(b"".join(tensor.chunks()), _WHOLE_NUMBERS[tensor.dtype]).astype(np.int64)

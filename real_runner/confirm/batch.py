@@ -72,7 +72,7 @@ class ServedGroup:
     @property
     def total_s(self) -> float:
         """Seconds of all rounds of the batch."""
-        return sum(one.seconds.total_s for one in self.rounds)
+        return sum(round_.seconds.total_s for round_ in self.rounds)
 
     @property
     def num_committed(self) -> int:
@@ -121,7 +121,7 @@ def serve_group(
         else:
             numbers = tuple(text.number for text in served.running)
             rounds.append(BatchRound(numbers, served.round()[0].seconds))
-        ended |= {one.number: one for one in served.take_ended()}
+        ended |= {ended_text.number: ended_text for ended_text in served.take_ended()}
     came = ended | {text.number: text for text in served.running}
     decoded = [came[number].decoded() for number in sorted(came)]
     return ServedGroup(batch, tuple(decoded[: len(prompts)]), tuple(decoded[len(prompts) :]), tuple(rounds))
@@ -182,8 +182,8 @@ def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[Replay
     if shared is not None:
         policies = [GivenTrees(policy.needs, policy.budget, trees) for trees in _trees_of_run(shared, served)]
     return [
-        misplaced[number] if number in misplaced else _unequal(one, served, number)
-        for number, one in enumerate(policies)
+        misplaced[number] if number in misplaced else _unequal(of_text, served, number)
+        for number, of_text in enumerate(policies)
     ]
 
 
@@ -253,8 +253,8 @@ def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, Dr
     came, done = served.came, [0] * len(served.came)
     sources = [draft_source(shared.needs, own_sequence(text)) if text.rounds else None for text in came]
     trees: list[dict[int, DraftTree]] = [{} for _ in came]
-    for each in served.rounds:
-        numbers, drafts = sorted(each.numbers), []
+    for round_ in served.rounds:
+        numbers, drafts = sorted(round_.numbers), []
         for number in numbers:
             source = sources[number]
             assert source is not None
@@ -267,10 +267,10 @@ def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, Dr
 
 def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], batch: int) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text as it comes in a batch on the record, all its rounds."""
-    sources = [draft_source(shared.needs, one) for one in texts]
+    sources = [draft_source(shared.needs, text) for text in texts]
     trees: list[dict[int, DraftTree]] = [{} for _ in texts]
     queue, num_came, running = with_filler_requests(len(texts)), 0, list[tuple[int, int, int]]()
-    left = {number for number, one in enumerate(texts) if len(one.text) > 1}
+    left = {number for number, text in enumerate(texts) if len(text.text) > 1}
     while left:
         while len(running) < batch:
             text = next(queue)

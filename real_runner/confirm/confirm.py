@@ -56,7 +56,7 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     """
     groups, before = _groups(setup), finished(log)
     number_of = {record.index: number for number, group in enumerate(groups) for record in group}
-    done = {(one.repeat, number_of[one.index]) for one in before}
+    done = {(finished.repeat, number_of[finished.index]) for finished in before}
     ending = StopMonitor(setup, rule, before)
     if len(done) == setup.options.repeats * len(groups) or ending.is_reached:
         return
@@ -105,7 +105,7 @@ def _on_record(setup: ConfirmSetup, groups: Sequence[TextGroup]) -> Iterator[_On
         (sequence.channels for sequence in setup.trace.recorded(setup.draft, wanted, read)) if read else endlessly({})
     )
     for records in of_groups(groups, setup.trace.records([setup.draft], wanted)):
-        yield [(replace(one.recorded(setup.draft), channels=next(channels)), one.tokens) for one in records]
+        yield [(replace(record.recorded(setup.draft), channels=next(channels)), record.tokens) for record in records]
 
 
 def _warm_up(setup: ConfirmSetup, first: TextGroup, clock: Clock, bar: "ConfirmProgress") -> None:
@@ -147,16 +147,18 @@ def _measured(
     served = dict[str, ServedGroup]()
     for named in order:
         bar.begin_policy(named, repeat, number)
-        served[named.policy_id] = found = _served(setup, named, group, setup.manifest.max_new_tokens, clock, bar)
-        num_tokens = sum(len(text.text) - 1 for text in found.texts)
-        bar.end_policy(named, num_tokens, sum(text.seconds.total_s for text in found.texts), len(group))
+        served[named.policy_id] = served_group = _served(setup, named, group, setup.manifest.max_new_tokens, clock, bar)
+        num_tokens = sum(len(text.text) - 1 for text in served_group.texts)
+        bar.end_policy(named, num_tokens, sum(text.seconds.total_s for text in served_group.texts), len(group))
     runs = [_finished(named, served[named.policy_id], on_record) for named in setup.policies]
     sequences = tuple(
-        FinishedSequence(repeat, record.index, each)
-        for record, each in zip(group, zip(*runs, strict=True), strict=True)
+        FinishedSequence(repeat, record.index, own_runs)
+        for record, own_runs in zip(group, zip(*runs, strict=True), strict=True)
     )
     machine = ((policy.policy_id, served[policy.policy_id]) for policy in setup.policies)
-    runs_of_machine = tuple(MachineRun(name, found.num_committed, found.total_s) for name, found in machine)
+    runs_of_machine = tuple(
+        MachineRun(name, served_group.num_committed, served_group.total_s) for name, served_group in machine
+    )
     return FinishedGroup(repeat, number, sequences, runs_of_machine)
 
 
@@ -225,13 +227,13 @@ class ConfirmProgress:
         """A policy's turn has come, at a text or a group of that number."""
         if self._setup.options.batch > 1:
             again = f", repeat {repeat + 1}" if repeat else ""
-            place = f"group {number + 1} of {len(self._setup.groups)}{again}"
+            where = f"group {number + 1} of {len(self._setup.groups)}{again}"
         else:
             num = len(self._setup.records) * self._setup.options.repeats
             text = int(self._bar.n) // len(self._setup.policies) + 1
-            place = f"text {text}" if self._is_open else f"text {text}/{num}"
+            where = f"text {text}" if self._is_open else f"text {text}/{num}"
         width = self._ending.text()
-        self.show(f"{place}, {f'{width}, ' if width else ''}{named.label}{self._speed(named.policy_id)}")
+        self.show(f"{where}, {f'{width}, ' if width else ''}{named.label}{self._speed(named.policy_id)}")
 
     def end_policy(self, named: NamedPolicy, num_tokens: int, seconds: float, num_texts: int) -> None:
         """A policy has written so many tokens after the first, in that many texts."""
@@ -241,7 +243,7 @@ class ConfirmProgress:
 
     def _speed(self, policy_id: str) -> str:
         """Tokens/s of the policy's turns so far, as text; nothing before the first."""
-        own, plain = (self._tokens_per_s(one) for one in (policy_id, self._setup.plain_id))
+        own, plain = (self._tokens_per_s(identity) for identity in (policy_id, self._setup.plain_id))
         return f" {own:.1f} tokens/s ({own / plain:.2f} x plain)" if own and plain else ""
 
     def _tokens_per_s(self, policy_id: str) -> float:

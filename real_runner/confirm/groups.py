@@ -124,9 +124,9 @@ def finished_groups(log: ConfirmLog) -> Iterator[FinishedGroup]:
 
 
 def _group(entry: JsonFields) -> FinishedGroup:
-    sequences = tuple(finished_sequence(one) for one in entry.objects("sequences"))
+    sequences = tuple(finished_sequence(sequence) for sequence in entry.objects("sequences"))
     machine = tuple(
-        MachineRun(one.text("policy_id"), one.integer("committed"), one.number("total_s"))
-        for one in entry.objects("machine")
+        MachineRun(fields.text("policy_id"), fields.integer("committed"), fields.number("total_s"))
+        for fields in entry.objects("machine")
     )
     return FinishedGroup(entry.integer("repeat"), entry.integer("group"), sequences, machine)

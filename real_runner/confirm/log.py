@@ -111,7 +111,7 @@ class FinishedSequence:
 
 def finished_sequence(entry: JsonFields) -> FinishedSequence:
     """A sequence out of the log."""
-    runs = tuple(_run(one) for one in entry.objects("runs"))
+    runs = tuple(_run(run) for run in entry.objects("runs"))
     return FinishedSequence(entry.integer("repeat"), entry.integer("sequence"), runs)
 
 
@@ -127,7 +127,7 @@ def _run(fields: JsonFields) -> FinishedRun:
         rounds=rounds.reshape(-1, len(ROUND_COLUMNS)),
         seconds=StageSeconds(**{f"{stage}_s": seconds.number(f"{stage}_s") for stage in STAGES}),
         unequal=fields.text("unequal"),
-        differences=tuple(cast(Difference, one.values) for one in fields.objects("differences")),
+        differences=tuple(cast(Difference, difference.values) for difference in fields.objects("differences")),
     )
 
 

@@ -79,11 +79,11 @@ def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_ther
     if num == 0:
         return 0, 0.0, 0.0
     order = np.argsort(ids_there)
-    places = order[np.minimum(np.searchsorted(ids_there, ids[:num], sorter=order), len(order) - 1)]
-    there = np.where(ids_there[places] == ids[:num], log_probs_there[places].astype(np.float64), np.nan)
+    indices = order[np.minimum(np.searchsorted(ids_there, ids[:num], sorter=order), len(order) - 1)]
+    matching = np.where(ids_there[indices] == ids[:num], log_probs_there[indices].astype(np.float64), np.nan)
     differing = ids[:num] != ids_there[:num]
-    gap = np.abs(there - log_probs_there[:num])[differing].max(initial=0.0)
-    size = np.nan_to_num(np.abs(there - log_probs[:num]), nan=0.0).max()
+    gap = np.abs(matching - log_probs_there[:num])[differing].max(initial=0.0)
+    size = np.nan_to_num(np.abs(matching - log_probs[:num]), nan=0.0).max()
     return int(differing.sum()), float(gap), float(size)
 
 
@@ -143,15 +143,15 @@ def compare_channels(
         recorded = recorded.only(ran.lengths.tolist())
     assert isinstance(ran, ScoredTokens)
     assert isinstance(recorded, ScoredTokens)
-    here, there = _lists(ran), _lists(recorded)
+    ours, theirs = _lists(ran), _lists(recorded)
     differences, largest = list[ChannelDifference](), 0.0
-    for below in [*here, *(one for one in there if one not in here)]:
-        if below in here and below in there:
-            num_ranks, gap, size = _compare_depth(*here[below], *there[below])
+    for below in [*ours, *(key for key in theirs if key not in ours)]:
+        if below in ours and below in theirs:
+            num_ranks, gap, size = _compare_depth(*ours[below], *theirs[below])
             # A list may be longer in one of the two: what only one holds differs.
-            num_ranks += abs(len(here[below][0]) - len(there[below][0]))
+            num_ranks += abs(len(ours[below][0]) - len(theirs[below][0]))
         else:
-            num_ranks, gap, size = len((here.get(below) or there[below])[0]), math.nan, 0.0
+            num_ranks, gap, size = len((ours.get(below) or theirs[below])[0]), math.nan, 0.0
         largest = max(largest, size)
         if num_ranks:
             differences.append(ChannelDifference(position, name, below, num_ranks, gap, size))
@@ -188,7 +188,7 @@ def _families(pool: Pool) -> dict[str, tuple[Ints, Floats]]:
     for token, parent in zip(pool.tokens.tolist(), pool.parents.tolist(), strict=True):
         paths.append(f"{paths[parent]} {token}")
     children = {parent: pool.parents == parent for parent in dict.fromkeys(pool.parents.tolist())}
-    return {paths[parent]: (pool.tokens[which], pool.log_probs[which]) for parent, which in children.items()}
+    return {paths[parent]: (pool.tokens[nodes], pool.log_probs[nodes]) for parent, nodes in children.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +299,13 @@ def compare_with_record(
     end = len(decoded.text) if parting is None else parting
     # At the last token of the shorter text no round begins, though the longer one may go on there.
     last = min(end, len(decoded.text) - 1, len(recorded.text) - 1)
-    ran = {one.round.position: one.round for one in decoded.rounds if one.round.position < last}
+    ran = {round_.round.position: round_.round for round_ in decoded.rounds if round_.round.position < last}
     replayed = {
         round_.position: round_ for round_ in takewhile(lambda round_: round_.position < last, rounds(policy, recorded))
     }
     common = sorted(ran.keys() & replayed.keys())
     rows = _rows_at(recorded.rows, ran.keys())
-    drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
+    drafted = [(round_.round.position, round_.marginals) for round_ in decoded.rounds if round_.round.position in rows]
     compared = [compare_rows(t, marginals, rows[t]) for t, marginals in drafted if marginals is not None]
     in_channels = list(_channels_compared(policy, decoded, recorded, last))
     of_rounds = [_compare_round(ran[t], replayed[t], end, rows.get(t)) for t in common]
@@ -318,7 +318,7 @@ def compare_with_record(
         row_differences=tuple(difference for row, _ in compared for difference in row),
         largest_size=max((size for _, size in compared), default=0.0),
         num_channel_rows=len(in_channels),
-        channel_differences=tuple(difference for found, _ in in_channels for difference in found),
+        channel_differences=tuple(difference for differences, _ in in_channels for difference in differences),
         largest_channel_size=max((size for _, size in in_channels), default=0.0),
     )
 
@@ -330,9 +330,9 @@ def _channels_compared(
     seen = draft_source(policy.needs, recorded)
     for ran in decoded.rounds:
         if ran.channels and ran.round.position < last:
-            there = seen(ran.round.position).channels
+            on_record = seen(ran.round.position).channels
             for name, channel in ran.channels.items():
-                yield compare_channels(ran.round.position, name, channel, there[name])
+                yield compare_channels(ran.round.position, name, channel, on_record[name])
 
 
 def _text_parting(
@@ -340,9 +340,9 @@ def _text_parting(
 ) -> TextParting | None:
     if parting is None:
         return None
-    here, there = (int(text[parting]) if parting < len(text) else None for text in (decoded.text, recorded.text))
-    gap = math.nan if decision_gaps is None or there is None else float(decision_gaps[parting])
-    return TextParting(parting, here, there, gap)
+    ours, theirs = (int(text[parting]) if parting < len(text) else None for text in (decoded.text, recorded.text))
+    gap = math.nan if decision_gaps is None or theirs is None else float(decision_gaps[parting])
+    return TextParting(parting, ours, theirs, gap)
 
 
 def _rows_at(rows: DraftRows | None, roots: Collection[int]) -> dict[int, Marginals]:
@@ -355,12 +355,12 @@ def _rows_at(rows: DraftRows | None, roots: Collection[int]) -> dict[int, Margin
 
 def _compare_round(ran: Round, replayed: Round, end: int, row: Marginals | None) -> RoundDifference | None:
     num_common = end - ran.position - 1
-    here, there = len(ran.path[:num_common]), len(replayed.path[:num_common])
-    places = _differing_nodes(ran.tree, replayed.tree)
-    if not places and ran.path[:num_common] == replayed.path[:num_common]:
+    ours, theirs = len(ran.path[:num_common]), len(replayed.path[:num_common])
+    nodes = _differing_nodes(ran.tree, replayed.tree)
+    if not nodes and ran.path[:num_common] == replayed.path[:num_common]:
         return None
-    gap = _tree_gap(ran.tree, replayed.tree, places, row)
-    return RoundDifference(ran.position, len(places), gap, here, there)
+    gap = _tree_gap(ran.tree, replayed.tree, nodes, row)
+    return RoundDifference(ran.position, len(nodes), gap, ours, theirs)
 
 
 def _differing_nodes(ran: DraftTree, replayed: DraftTree) -> list[int]:
@@ -370,12 +370,12 @@ def _differing_nodes(ran: DraftTree, replayed: DraftTree) -> list[int]:
     return [*np.flatnonzero(differ).tolist(), *range(num, max(ran.num_nodes, replayed.num_nodes))]
 
 
-def _tree_gap(ran: DraftTree, replayed: DraftTree, places: list[int], row: Marginals | None) -> float:
-    if not places:
+def _tree_gap(ran: DraftTree, replayed: DraftTree, nodes: list[int], row: Marginals | None) -> float:
+    if not nodes:
         return 0.0
     if row is None or ran.num_nodes != replayed.num_nodes:
         return math.nan
-    return float(np.abs(_path_log_probs(ran, row) - _path_log_probs(replayed, row))[places].max())
+    return float(np.abs(_path_log_probs(ran, row) - _path_log_probs(replayed, row))[nodes].max())
 
 
 def _path_log_probs(tree: DraftTree, row: Marginals) -> Doubles:

@@ -60,8 +60,8 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         if name not in names:
             read = did_you_mean(name, names) or f"; they read {', '.join(names) or 'none'}"
             raise UsageError(f"no policy reads the channel {name}{read}; leave --channel {name}=CHECKPOINT out")
-    found = trace.manifest.channels
-    channels = {name: _producer(models, options, trace, name, found[name]) for name in names}
+    recorded = trace.manifest.channels
+    channels = {name: _producer(models, options, trace, name, recorded[name]) for name in names}
     return replace(models, channels=channels)
 
 
@@ -70,7 +70,7 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
     digest = checkpoint_digest(path)
     if digest != info.producer.digest:
         raise TraceError(
-            f"the channel {name} of {trace.place} was recorded with {info.producer.name} (sha256 "
+            f"the channel {name} of {trace.location} was recorded with {info.producer.name} (sha256 "
             f"{info.producer.digest[:12]}), and {path} has the sha256 {digest[:12]}; give that checkpoint with "
             f"--channel {name}=CHECKPOINT, or record a channel with this one"
         )
@@ -109,8 +109,8 @@ def check_shapes_agree(models: Models, prompts: Sequence[Ints], max_new_tokens: 
     """
     of_shape = {fixed_shape(models.fixed_rows, len(ids), max_new_tokens).num_tokens: ids for ids in prompts}
     shapes = sorted(of_shape)
-    for place in np.linspace(0, len(shapes) - 1, min(len(shapes), MOST_SHAPES)).round().astype(int).tolist():
-        check_rows_agree(models, of_shape[shapes[place]], max_new_tokens)
+    for index in np.linspace(0, len(shapes) - 1, min(len(shapes), MOST_SHAPES)).round().astype(int).tolist():
+        check_rows_agree(models, of_shape[shapes[index]], max_new_tokens)
 
 
 def check_rows_agree(models: Models, token_ids: Ints, max_new_tokens: int) -> None:
@@ -283,7 +283,7 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
     """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm."""
     if trace.manifest.gt_mode != "generated":
         raise TraceError(
-            f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
+            f"the texts of {trace.location} were made elsewhere, so the target will write others; to confirm, record "
             "what it writes itself: `simlab record --prompts FILE`"
         )
     for named in policies:
@@ -293,8 +293,8 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
 
 def _extended(trace: Trace, policy: AnyPolicy) -> str:
     """The draft set that the first of a policy's channels extends which extends one, or the first one."""
-    found = [trace.manifest.channels.get(need.name) for need in policy.needs.made]
-    extended = [info.extends for info in found if info is not None and info.extends is not None]
+    infos = [trace.manifest.channels.get(need.name) for need in policy.needs.made]
+    extended = [info.extends for info in infos if info is not None and info.extends is not None]
     return next(iter([*extended, *trace.manifest.draft_sets]))
 
 
@@ -341,8 +341,8 @@ def load_setup(
     settle_tap_offset(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
     draft = _draft_set_of(trace, models)
     models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
-    kept = manifest.draft_sets[draft]
-    _settle_taps(models, options, kept)
+    draft_set = manifest.draft_sets[draft]
+    _settle_taps(models, options, draft_set)
     if options.batch_invariant:
         rows = rows_for([named.policy for named in policies], models.drafter.config.depth)
         models = replace(models, fixed_rows=rows)
@@ -365,25 +365,25 @@ def load_setup(
     )
 
 
-def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:
+def _settle_taps(models: Models, options: ConfirmOptions, draft_set: DraftSet) -> None:
     """Read the layers that were read when the trace was recorded."""
-    if kept.tap_offset is None or kept.tap_offset == models.block_drafter.config.tap_offset:
+    if draft_set.tap_offset is None or draft_set.tap_offset == models.block_drafter.config.tap_offset:
         return
     config = models.block_drafter.config
     if options.tap_offset is not None:
         raise TraceError(
-            f"the trace was recorded with --tap-offset {kept.tap_offset}, this run would have {config.tap_offset}; "
-            "leave --tap-offset out, or record a trace with it"
+            f"the trace was recorded with --tap-offset {draft_set.tap_offset}, this run would have "
+            f"{config.tap_offset}; leave --tap-offset out, or record a trace with it"
         )
-    models.block_drafter.config = config.with_tap_offset(kept.tap_offset)
+    models.block_drafter.config = config.with_tap_offset(draft_set.tap_offset)
 
 
 def _only_draft(trace: Trace) -> str:
     """The name of the drafter, where the trace has a single one."""
     sets = list(trace.manifest.draft_sets.values())
     if len(sets) != 1:
-        names = ", ".join(one.model.name for one in sets) or "none"
-        raise TraceError(f"{trace.place} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
+        names = ", ".join(draft_set.model.name for draft_set in sets) or "none"
+        raise TraceError(f"{trace.location} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
     return at_revision(sets[0].model.name, sets[0].model.revision)
 
 
@@ -392,7 +392,7 @@ def _as_recorded(trace: Trace, draft: str | None) -> tuple[int | None, Noise | N
     sets = list(trace.manifest.draft_sets.values())
     if len(sets) > 1 and draft is not None:
         digest = checkpoint_digest(find_drafter(draft).folder)
-        sets = [one for one in sets if one.model.digest == digest]
+        sets = [draft_set for draft_set in sets if draft_set.model.digest == digest]
     return (sets[0].block_size, noise_of(sets[0].noise)) if len(sets) == 1 else (None, None)
 
 
@@ -400,7 +400,7 @@ def _check_target(trace: Trace, target: Target) -> None:
     recorded = trace.manifest.target
     if target.digest != recorded.digest:
         raise TraceError(
-            f"{trace.place} was recorded with the target {recorded.name} (digest {recorded.digest[:12]}); "
+            f"{trace.location} was recorded with the target {recorded.name} (digest {recorded.digest[:12]}); "
             f"{target.name} has digest {target.digest[:12]}; give the same target, or record a trace with this one"
         )
 
@@ -409,15 +409,19 @@ def _draft_set_of(trace: Trace, models: Models) -> str:
     """The draft set that a drafter made."""
     folder, config = models.draft_folder, models.drafter.config
     digest = checkpoint_digest(folder)
-    for name, kept in trace.manifest.draft_sets.items():
-        same = (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth)
-        if same and noise_of(kept.noise) == config.noise:
+    for name, draft_set in trace.manifest.draft_sets.items():
+        same = (draft_set.model.digest, draft_set.block_size, draft_set.depth) == (
+            digest,
+            config.block_size,
+            config.depth,
+        )
+        if same and noise_of(draft_set.noise) == config.noise:
             return name
     recorded = ", ".join(
-        f"{kept.model.name} (digest {kept.model.digest[:12]}, block {kept.block_size})"
-        for kept in trace.manifest.draft_sets.values()
+        f"{draft_set.model.name} (digest {draft_set.model.digest[:12]}, block {draft_set.block_size})"
+        for draft_set in trace.manifest.draft_sets.values()
     )
     raise TraceError(
-        f"{trace.place} was recorded with the drafter {recorded}; the one in {folder} has digest {digest[:12]} and "
+        f"{trace.location} was recorded with the drafter {recorded}; the one in {folder} has digest {digest[:12]} and "
         f"block {config.block_size}; give the same drafter, or record a trace with this one"
     )

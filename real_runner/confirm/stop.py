@@ -164,7 +164,7 @@ class StopMonitor:
     def _add(self, sequence: FinishedSequence) -> None:
         prompt = self._prompt_of[sequence.index]
         sums = {run.policy_id: (run.totals.committed, run.seconds.total_s) for run in sequence.runs}
-        own = np.array([sums[one] for one in self._ids], np.float64)
+        own = np.array([sums[policy_id] for policy_id in self._ids], np.float64)
         self._sums[prompt] = self._sums.get(prompt, np.zeros_like(own)) + own
         self._done[sequence.repeat, *prompt] += 1
 

@@ -185,9 +185,9 @@ class CapturedPasses(SingleText):
         is_chained = isinstance(drafter, DFlashDrafter) and not routes_of(self._policy)
         live = self._live if is_chained or isinstance(drafter, Adapter) else None
         self._drafting = Drafting(self._models, self._policy, len(text.tokens), live)
-        layer_ids, foresees = self._drafting.layer_ids, self._drafting.foresees
-        reads_logits = self._sampling.temperature > 0 or self._reads_law or foresees
-        self._wanted = Wanted(layer_ids, reads_logits, foresees)
+        layer_ids, predicts = self._drafting.layer_ids, self._drafting.predicts
+        reads_logits = self._sampling.temperature > 0 or self._reads_law or predicts
+        self._wanted = Wanted(layer_ids, reads_logits, predicts)
         cache = BufferCache(target, start)
         with tapped(target, layer_ids) as taken:
             states = target.states(text.prompt_ids.to(target.device), cache)
@@ -284,6 +284,6 @@ class CapturedPasses(SingleText):
 
 def _places(drawn: dict[int, int], num_nodes: int) -> Longs:
     """int64 ``[N]``, a choice for each row that was asked for, -1 for the others."""
-    places = np.full(num_nodes, -1, np.int64)
-    places[list(drawn)] = list(drawn.values())
-    return places
+    positions = np.full(num_nodes, -1, np.int64)
+    positions[list(drawn)] = list(drawn.values())
+    return positions

@@ -100,13 +100,13 @@ class Drafting:
             reader.rewind(length)
 
     @property
-    def foresees(self) -> bool:
+    def predicts(self) -> bool:
         """Whether some channel is known before anything is drafted."""
         return bool(self._before)
 
-    def foreseen(self, state: Tensor, logits: Tensor, position: int) -> dict[str, Channel]:
-        """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.foresee`."""
-        return {name: producer.foresee(state, logits, position) for name, producer in self._before.items()}
+    def predicted(self, state: Tensor, logits: Tensor, position: int) -> dict[str, Channel]:
+        """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.predict`."""
+        return {name: producer.predict(state, logits, position) for name, producer in self._before.items()}
 
     def draft(self, committed: Ints, served: Needs | None = None) -> None:
         """Draft below the last of the tokens of prompt and text, int32, all before it read.
@@ -169,7 +169,10 @@ def depth_of(models: Models, policy: AnyPolicy) -> int:
     """How deep trees of a policy may go: as deep as the drafter, or a channel that it reads."""
     made = producers_of(models, policy).values()
     return max(
-        [models.drafter.config.depth, *(one.depth for one in made if isinstance(one, TextProducer | StagedProducer))]
+        [
+            models.drafter.config.depth,
+            *(producer.depth for producer in made if isinstance(producer, TextProducer | StagedProducer)),
+        ]
     )
 
 
@@ -184,8 +187,8 @@ def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
                 f"{policy!r} reads the channel {need.name}, and the runner makes {made}; confirm the policy on a trace "
                 f"with that channel, or give what makes it, `replace(models, channels={{{need.name!r}: PRODUCER}})`"
             )
-    found, graphs = {need.name: models.channels[need.name].within(need) for need in needs}, models.graphs
-    return found if graphs is None else {name: producer.captured(graphs) for name, producer in found.items()}
+    producers, graphs = {need.name: models.channels[need.name].within(need) for need in needs}, models.graphs
+    return producers if graphs is None else {name: producer.captured(graphs) for name, producer in producers.items()}
 
 
 def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:

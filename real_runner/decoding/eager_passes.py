@@ -122,6 +122,6 @@ class EagerPasses(SingleText):
         positions = text.position + tree.depths()[:num]
         with masks.during(tree.num_nodes, tree.tokens[:num], positions) as before:
             states, features = self._read_tree(with_masks(tree, num, k), text.position)
-        of_masks = (one[:, tree.num_nodes :].split(k, dim=1) for one in (before[-1], states))
+        of_masks = (part[:, tree.num_nodes :].split(k, dim=1) for part in (before[-1], states))
         self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]
         return states[:, : tree.num_nodes], None if features is None else features[:, : tree.num_nodes]

@@ -71,8 +71,8 @@ def generate(
         for index, token in zip(alive, chosen.tolist(), strict=True):
             texts[index].append(token)
         on_tokens(len(alive))
-        going = [place for place, i in enumerate(alive) if texts[i][-1] not in stops and len(texts[i]) < max_new_tokens]
-        alive, rows = [alive[place] for place in going], rows[torch.tensor(going, dtype=torch.int64)]
+        going = [index for index, i in enumerate(alive) if texts[i][-1] not in stops and len(texts[i]) < max_new_tokens]
+        alive, rows = [alive[index] for index in going], rows[torch.tensor(going, dtype=torch.int64)]
         if not alive:
             return _ended(texts, stops)
         if len(alive) <= cache.num_rows // 2:
@@ -113,17 +113,17 @@ def _written(
     living, num = dict(enumerate(range(len(prompts)))), 0
     while living and num < most:
         if sampling.temperature == 0:
-            found = _likeliest(passes, None if num else logits, most - num)
+            chosen = _likeliest(passes, None if num else logits, most - num)
         else:
             if num:
                 passes.step(wants_logits=True)
                 logits = passes.logits(list(living))
             keys, positions = zip(*((noise_keys[text], starts[text] + num) for text in living.values()), strict=True)
-            found = np.zeros((1, passes.num_rows), np.int64)
-            found[0, list(living)] = _chosen(target, logits, keys, sampling, positions)
-            passes.put(found[0])
-        num_before, num = sum(map(len, texts)), num + len(found)
-        for tokens in found.tolist():
+            chosen = np.zeros((1, passes.num_rows), np.int64)
+            chosen[0, list(living)] = _chosen(target, logits, keys, sampling, positions)
+            passes.put(chosen[0])
+        num_before, num = sum(map(len, texts)), num + len(chosen)
+        for tokens in chosen.tolist():
             for row, text in living.items():
                 texts[text].append(tokens[row])
             living = {row: text for row, text in living.items() if tokens[row] not in target.stop_token_ids}

@@ -79,9 +79,9 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
     replayed = rounds(policy, own_sequence(decoded, policy))
     for ran in decoded.rounds:
         expected = next(replayed)
-        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
-            if here != there:
-                return ReplayMismatch(ran.round.position, what, ran=here, replayed=there)
+        for what, ran_part, replayed_part in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
+            if ran_part != replayed_part:
+                return ReplayMismatch(ran.round.position, what, ran=ran_part, replayed=replayed_part)
     return None
 
 
@@ -196,29 +196,29 @@ def _channel(decoded: DecodedText, name: str, num_roots: int) -> ChannelRows:
     return join_channels([_one_row(seen.get(t, nothing)) for t in range(num_roots)])
 
 
-def _nothing_like(one: Channel) -> Channel:
+def _nothing_like(channel: Channel) -> Channel:
     """The row of a root that was not visited, of the same sizes."""
-    if isinstance(one, Pool):
-        return one.first(0)
-    if isinstance(one, Branches):
-        return one.only([])
-    if isinstance(one, TargetLaw):
+    if isinstance(channel, Pool):
+        return channel.first(0)
+    if isinstance(channel, Branches):
+        return channel.only([])
+    if isinstance(channel, TargetLaw):
         return TargetLaw(0.0)
-    if isinstance(one, Features):
-        return Features(np.zeros_like(one.values))
-    num_rows, shape = np.zeros(one.depth, np.int32), (1, one.ids.shape[1])
+    if isinstance(channel, Features):
+        return Features(np.zeros_like(channel.values))
+    num_rows, shape = np.zeros(channel.depth, np.int32), (1, channel.ids.shape[1])
     num_rows[0] = 1
     return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
 
 
-def _one_row(one: Channel) -> ChannelRows:
-    if isinstance(one, Pool):
-        size = np.array([len(one.tokens)], np.int64)
-        return PoolRows(size, one.tokens, one.parents, one.log_probs, one.expanded)
-    if isinstance(one, Branches):
-        return BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
-    if isinstance(one, TargetLaw):
-        return TargetLawRows(np.array([one.entropy], np.float32))
-    if isinstance(one, Features):
-        return FeatureRows(one.values[None])
-    return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)
+def _one_row(channel: Channel) -> ChannelRows:
+    if isinstance(channel, Pool):
+        size = np.array([len(channel.tokens)], np.int64)
+        return PoolRows(size, channel.tokens, channel.parents, channel.log_probs, channel.expanded)
+    if isinstance(channel, Branches):
+        return BranchRows(channel.lengths[None], channel.depth, channel.ids, channel.log_probs)
+    if isinstance(channel, TargetLaw):
+        return TargetLawRows(np.array([channel.entropy], np.float32))
+    if isinstance(channel, Features):
+        return FeatureRows(channel.values[None])
+    return TransitionRows(channel.num_rows[None], channel.previous, channel.ids, channel.log_probs)

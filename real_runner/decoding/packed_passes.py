@@ -55,8 +55,8 @@ class BatchedDrafter:
         models, num = self._models, len(root_tokens)
         self._project(num)
         context, device = self._context(num), models.target.device
-        roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
-        logits = block_logits(models.block_drafter, models.target, roots, places, context)
+        roots, position_ids = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
+        logits = block_logits(models.block_drafter, models.target, roots, position_ids, context)
         rows, own = [first_marginals(logit, self._wanted) for logit in logits], models.block_drafter.vocabulary
         return rows if own is None else [own.in_target(row) for row in rows]
 
@@ -82,7 +82,7 @@ class BatchedDrafter:
             start += len(features)
             self._last[row] = features[-3:]
         packed = packed_pass(parts, self._models.target.device)
-        features = torch.cat([one for row in range(num) for one in self._waiting[row]])
+        features = torch.cat([part for row in range(num) for part in self._waiting[row]])
         new = self._models.block_drafter.context_at(features[None], packed.slots)
         for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
             self._rows.write(2 * layer, keys[0], packed)
@@ -148,8 +148,8 @@ class PackedPasses:
 
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
         target, positions = self._models.target, [text.position for text in texts]
-        packed, ids, places = trees_pass(trees, range(len(trees)), positions, target.device)
-        states, features = self._pass(ids, places, packed)
+        packed, ids, position_ids = trees_pass(trees, range(len(trees)), positions, target.device)
+        states, features = self._pass(ids, position_ids, packed)
         logits, sizes = target.logits(states[0]), [tree.num_nodes for tree in trees]
         self._features = list(features.split(sizes))
         return [

@@ -44,7 +44,7 @@ class SingleText:
     def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
         (text,) = texts
         committed, known, needs = read_only(text.tokens[: text.length]), self._known(text.position), self._needs
-        # A round of which nothing is foreseen has no such stage, either.
+        # A round of which nothing is predicted has no such stage, either.
         times.append(times[-1] if self._before_root is None else self.clock())
         if self._routes:
             text.route = route_taken(self._policy, Draft(None, text.root, committed, text.position, known), text.state)
@@ -78,12 +78,12 @@ class SingleText:
         if self._reads_law:
             (entropy,) = run(self._models.graphs, "law", _entropy, logits)
             self._law = TargetLaw(float(entropy))
-        self._before_root = (state, logits) if self._drafting.foresees else None
+        self._before_root = (state, logits) if self._drafting.predicts else None
 
     def _known(self, position: int) -> dict[str, Channel]:
         """What is known before anything is drafted."""
         law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
-        return law if self._before_root is None else law | self._drafting.foreseen(*self._before_root, position)
+        return law if self._before_root is None else law | self._drafting.predicted(*self._before_root, position)
 
 
 def _entropy(logits: Tensor) -> tuple[Tensor]:

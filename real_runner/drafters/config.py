@@ -385,15 +385,15 @@ _MOST_PADDING = 1024
 """Rows by which a padded vocabulary differs at most; what differs by more is the vocabulary of another target."""
 
 
-def is_padding(said: int, size: int) -> bool:
+def is_padding(stated: int, size: int) -> bool:
     """Whether a drafter's number of tokens is another one than its target's, and by rows of padding alone."""
-    return 0 < abs(said - size) <= _MOST_PADDING
+    return 0 < abs(stated - size) <= _MOST_PADDING
 
 
-def padding_note(said: int, target: str, size: int) -> str:
+def padding_note(stated: int, target: str, size: int) -> str:
     """What to tell people of a drafter without embedding and head whose ``vocab_size`` is not its target's."""
     return (
-        f"the drafter's config.json says vocab_size {said:,}, and {target} has {size:,}; the target's holds, for the "
+        f"the drafter's config.json says vocab_size {stated:,}, and {target} has {size:,}; the target's holds, for the "
         "drafter borrows its embedding and head"
     )
 

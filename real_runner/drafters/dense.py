@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from simlab.real_runner.drafters.candidate_keys import ids_at, keys_of
 from simlab.real_runner.drafters.config import MadeForTarget, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.places import ids_at, places_of
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import KeyValueRows, Target
 
@@ -108,15 +108,15 @@ def check_fit(target: Target, drafter: Fitted[MadeFor]) -> None:
         target: that it is to draft for.
         drafter: whose configuration then has the number of the target's tokens.
     """
-    said, size, own = drafter.config.vocab_size, target.vocab_size, drafter.vocabulary
+    stated, size, own = drafter.config.vocab_size, target.vocab_size, drafter.vocabulary
     borrows = drafter.embed_tokens is None and (drafter.lm_head is None or own is not None)
-    is_padded = borrows and is_padding(said, size)
+    is_padded = borrows and is_padding(stated, size)
     config = drafter.config.of_vocabulary(size) if is_padded else drafter.config
     check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, size)
     if is_padded:
         drafter.config = config
         drafter.vocabulary = None if own is None else DraftVocabulary(own.target_ids, size)
-        tqdm.write(padding_note(said, target.name, size), file=sys.stderr)
+        tqdm.write(padding_note(stated, target.name, size), file=sys.stderr)
 
 
 @torch.inference_mode()
@@ -136,8 +136,8 @@ def draft_logits(
     Yields:
         The roots of a pass, and float32 logits ``[R', D, V]``; V is the drafter's own vocabulary, where it has one.
     """
-    for some, states in draft_states(drafter, target, features, tokens, roots, blocks_per_pass):
-        yield some, drafted_logits(drafter, target, states.after, tokens[some])
+    for part, states in draft_states(drafter, target, features, tokens, roots, blocks_per_pass):
+        yield part, drafted_logits(drafter, target, states.after, tokens[part])
 
 
 @torch.inference_mode()
@@ -151,8 +151,8 @@ def draft_states(
     """
     context = drafter.context(features[None])
     for start in range(0, len(roots), blocks_per_pass):
-        some = roots[start : start + blocks_per_pass]
-        yield some, replace(block_states(drafter, target, tokens[some], some, context), seen=features[some - 1])
+        part = roots[start : start + blocks_per_pass]
+        yield part, replace(block_states(drafter, target, tokens[part], part, context), seen=features[part - 1])
 
 
 def block_logits(
@@ -213,7 +213,7 @@ def states_of_blocks(
     config = drafter.config
     embedded = _scaled(embedded_tokens(drafter, target, blocks), config.input_embedding_scale)
     both = drafter.states(embedded, positions.view(blocks.shape[:2]), context)
-    before, after = (one[:, :, config.first_slot :].flatten(0, 1) for one in both)
+    before, after = (part[:, :, config.first_slot :].flatten(0, 1) for part in both)
     return BlockStates(before, after)
 
 
@@ -256,8 +256,8 @@ class TextContext:
     def states(self, blocks: Tensor, positions: Tensor) -> BlockStates:
         """One pass below the text that was read; see `BlockPasses`."""
         self.catch_up()
-        found = states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
-        return replace(found, seen=self._last[:, -1])
+        states = states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
+        return replace(states, seen=self._last[:, -1])
 
     def catch_up(self) -> None:
         """Project what was read since the last time."""
@@ -270,8 +270,8 @@ class TextContext:
     def _append(self, features: Tensor) -> None:
         """Project states of tokens from `_length` on."""
         new, rows, start = self._drafter.context(features, self._length), self._rows, self._length
-        keys = [rows.write(2 * layer, start, some) for layer, some in enumerate(new.keys)]
-        values = [rows.write(2 * layer + 1, start, some) for layer, some in enumerate(new.values)]
+        keys = [rows.write(2 * layer, start, part) for layer, part in enumerate(new.keys)]
+        values = [rows.write(2 * layer + 1, start, part) for layer, part in enumerate(new.values)]
         self._held = DrafterContext(tuple(keys), tuple(values))
 
 
@@ -309,7 +309,7 @@ def drafted_logits(drafter: DFlashDrafter, target: Target, after: Tensor, root_t
         added: Tensor = head.markov_w2(head(after[:, depth], above))
         laws.append(base[:, depth] + added.to(base.device).float())
         # In the order of rows, in which a tie of the grid goes to the smaller id.
-        above = ids_at(places_of(laws[-1].log_softmax(-1)).amin(-1)).to(after.device)
+        above = ids_at(keys_of(laws[-1].log_softmax(-1)).amin(-1)).to(after.device)
     return torch.stack(laws, dim=1)
 
 

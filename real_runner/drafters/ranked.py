@@ -1,7 +1,7 @@
 """The drafter's laws, and their first candidates in the shared order, on a CPU or where they lie.
 
-A law is as long as the vocabulary. On a GPU it stays there, see `simlab.real_runner.drafters.places`; on a CPU kernels
-find the same without sorting.
+A law is as long as the vocabulary. On a GPU it stays there, see `simlab.real_runner.drafters.candidate_keys`; on a CPU
+kernels find the same without sorting.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,7 @@ from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policies.orders.best_first import ranks_used
-from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import OutputConfig, draft_logits
-from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import (
+from simlab.real_runner.drafters.candidate_keys import (
     MASKED,
     NO_LAWS,
     ColumnsOnTheWay,
@@ -32,10 +29,13 @@ from simlab.real_runner.drafters.places import (
     grid_at,
     ids_at,
     in_draft,
+    keys_of,
     on_host,
     pass_rows,
-    places_of,
 )
+from simlab.real_runner.drafters.config import KeptCandidates
+from simlab.real_runner.drafters.dense import OutputConfig, draft_logits
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.candidates import ranks_of, top_candidates
@@ -133,7 +133,7 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
         `simlab.sampling.candidates`.
     """
     if log_probs.device.type != "cpu":
-        first = first_of(places_of(log_probs), width)
+        first = first_of(keys_of(log_probs), width)
         ids, kept, laws = on_host(ids_at(first).int(), grid_at(first), are_laws(log_probs))
         if not laws:
             raise ModelError(NO_LAWS)
@@ -152,7 +152,7 @@ def first_on_device(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tenso
         ``[0]`` if they are not read; and whether every row is a law, bool ``[]``.
     """
     log_probs = logits.log_softmax(-1)
-    first = first_of(places_of(log_probs), read.width)
+    first = first_of(keys_of(log_probs), read.width)
     return ids_at(first).int(), grid_at(first), _entropies_read(log_probs, read), are_laws(log_probs)
 
 
@@ -219,8 +219,8 @@ def columns_of(
     if tokens.device.type != "cpu":
         return columns_on_device(passes, own, depth, tokens, kept)
     parts, buffers, ids = list[DraftColumns](), LawBuffers(), tokens.numpy()
-    for some, logits in passes:
-        roots = some.numpy()
+    for part, logits in passes:
+        roots = part.numpy()
         true_ids, valid = _true_ids(ids, roots, depth)
         true_ids = true_ids if own is None else own.to_draft(true_ids)
         columns = _columns(*buffers.laws(logits), roots.astype(np.int32), true_ids, valid, kept)
@@ -262,8 +262,8 @@ def launched_columns(
         roots = torch.arange(start, len(text) - 1, device=text.device)
         theirs = text if own is None else in_draft(text, own)
         per_pass = blocks_at_once(drafter.config, len(text), is_cpu=text.device.type == "cpu")
-        for some, logits in draft_logits(drafter, target, read, text, roots, per_pass):
-            parts.append(pass_rows(logits, theirs, some, kept.most))
+        for part, logits in draft_logits(drafter, target, read, text, roots, per_pass):
+            parts.append(pass_rows(logits, theirs, part, kept.most))
     return ColumnsOnTheWay(parts, own, drafter.config.depth, kept)
 
 
@@ -312,8 +312,8 @@ def _columns(
 def _outside_log_mass(probs: Floats, mass: Doubles, counts: Ints) -> Floats:
     """float32 ``[R, D]``, log of the mass that is not kept."""
     inside = np.empty(counts.shape)
-    for place, count in np.ndenumerate(counts):
-        inside[place] = probs[place][:count].sum(dtype=np.float64)
+    for index, count in np.ndenumerate(counts):
+        inside[index] = probs[index][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
         return np.clip(np.log(np.maximum(mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
 

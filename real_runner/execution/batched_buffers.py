@@ -30,7 +30,7 @@ class SequenceRows:
 
     def write(self, part: int, new: Tensor, packed: PackedPass) -> None:
         """Write ``[E, N, F]`` of the tokens of a pass to their places; the lengths stay as they are."""
-        longest = max(one.num_before + one.num for one in packed.parts)
+        longest = max(part.num_before + part.num for part in packed.parts)
         if self.tensor is None or longest > self.tensor.shape[3]:
             self._grow(longest, new)
         assert self.tensor is not None
@@ -107,9 +107,9 @@ def trees_pass(
         parts.append(PackedPart(row, position, start, tree.num_nodes, hidden))
         start += tree.num_nodes
     ids = np.concatenate([tree.tokens for tree in trees]).astype(np.int64)
-    places = np.concatenate([p + t.depths().astype(np.int64) for p, t in zip(positions, trees, strict=True)])
+    position_ids = np.concatenate([p + t.depths().astype(np.int64) for p, t in zip(positions, trees, strict=True)])
     return (
         packed_pass(parts, device),
         torch.from_numpy(ids)[None].to(device),
-        torch.from_numpy(places)[None].to(device),
+        torch.from_numpy(position_ids)[None].to(device),
     )

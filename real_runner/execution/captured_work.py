@@ -70,12 +70,12 @@ class CapturedGraphs:
 
         They are valid until the next such call, where nothing is captured too: they lie in the same memory each time.
         """
-        key = ("call", key, *((one.shape, one.dtype) for one in inputs))
+        key = ("call", key, *((tensor.shape, tensor.dtype) for tensor in inputs))
         if key not in self._calls:
-            self._calls[key] = [torch.empty_like(one, device=self._device) for one in inputs], []
+            self._calls[key] = [torch.empty_like(tensor, device=self._device) for tensor in inputs], []
         held, made = self._calls[key]
-        for own, one in zip(held, inputs, strict=True):
-            own.copy_(one, non_blocking=True)
+        for own, tensor in zip(held, inputs, strict=True):
+            own.copy_(tensor, non_blocking=True)
 
         fresh: list[Tensor] = []
 
@@ -87,8 +87,8 @@ class CapturedGraphs:
             # Of captured work these are its own memory, and a replay makes none.
             made[:] = fresh or made
         else:
-            for own, one in zip(made, fresh, strict=True):
-                own.copy_(one)
+            for own, tensor in zip(made, fresh, strict=True):
+                own.copy_(tensor)
         return made
 
     def forget(self) -> None:

@@ -127,12 +127,12 @@ class FixedContext(TextContext):
             self._graphs.reserve(first + features.shape[1])
             self._fixed.fill(self._drafter.context(features, first), first)
             return
-        for some in features.split(most, dim=1):
+        for part in features.split(most, dim=1):
 
             def work(states: Tensor, start: Tensor) -> tuple[Tensor, ...]:
                 self._fixed.take(states, start + torch.arange(states.shape[1], device=states.device))
                 return ()
 
-            filled = pad(some, (0, 0, 0, most - some.shape[1]))
+            filled = pad(part, (0, 0, 0, most - part.shape[1]))
             self._graphs.call(("take", self._drafter), work, filled, torch.tensor([first]))
-            first += some.shape[1]
+            first += part.shape[1]

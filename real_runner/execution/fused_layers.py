@@ -154,8 +154,8 @@ class PackedLayer(nn.Module):
         """Have mask rows changed by what is added to each product of the layer, by its name in the model."""
         for name, parts in _PRODUCTS.items():
             changes = [change(part) for part in parts]
-            low = torch.cat([one.factors[0].detach() for one in changes])
-            high = torch.block_diag(*(one.factors[1].detach() for one in changes))
+            low = torch.cat([added.factors[0].detach() for added in changes])
+            high = torch.block_diag(*(added.factors[1].detach() for added in changes))
             setattr(self, f"{name}_low", nn.Parameter(low, requires_grad=False))
             setattr(self, f"{name}_high", nn.Parameter(high, requires_grad=False))
             self.change_scale = changes[0].scale

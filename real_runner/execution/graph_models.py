@@ -358,9 +358,9 @@ class GraphedModels:
             num_seen = context_for(position + blocks.numel())
             self.reserve(position + blocks.numel())
 
-            def work(blocks: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-                found = self._first.states(blocks, place, num_seen)
-                return found.before, found.after
+            def work(blocks: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+                states = self._first.states(blocks, at, num_seen)
+                return states.before, states.after
 
             return BlockStates(*self.call(("first blocks", num_seen), work, blocks, positions[:1]))
 
@@ -459,10 +459,10 @@ class GraphedModels:
         num = held.num_rows
         nodes, ancestors = held.nodes[:, :num], held.ancestors[:num, :num]
         where = (held.choices, self._held.rows.tensor, held.features, fresh, num_kept)
-        found = cast(tuple[Tensor, ...], self.fused.kept(nodes, ancestors, *where))
+        results = cast(tuple[Tensor, ...], self.fused.kept(nodes, ancestors, *where))
         into = (self._fresh_start, self._root, self._root_position, self._last)
-        for number, one in zip(into, found, strict=True):
-            number.copy_(one)
+        for number, tensor in zip(into, results, strict=True):
+            number.copy_(tensor)
 
     def _draft(self, num_fresh: int, num_seen: int, read: CandidatesRead, width: int) -> None:
         drafter = self._first.drafter
@@ -478,14 +478,14 @@ class GraphedModels:
 
     def _leave(self, states: BlockStates, logits: Tensor, read: CandidatesRead) -> None:
         """Leave a draft where it is read: its candidates on the host, its states on the device."""
-        found = first_on_device(logits, read)
+        candidates = first_on_device(logits, read)
         if read not in self._drafts:
-            self._drafts[read] = tuple(map(on_host, found))
-        for left, one in zip(self._drafts[read], found, strict=True):
-            left.copy_(one, non_blocking=True)
+            self._drafts[read] = tuple(map(on_host, candidates))
+        for left, tensor in zip(self._drafts[read], candidates, strict=True):
+            left.copy_(tensor, non_blocking=True)
         all_of_it = (states.before, states.after, states.seen)
         if len(logits) not in self._drafted_states:
             self._drafted_states[len(logits)] = BlockStates(*map(torch.zeros_like, all_of_it))
         kept = self._drafted_states[len(logits)]
-        for own, one in zip((kept.before, kept.after, kept.seen), all_of_it, strict=True):
-            own.copy_(one)
+        for own, tensor in zip((kept.before, kept.after, kept.seen), all_of_it, strict=True):
+            own.copy_(tensor)

@@ -111,9 +111,9 @@ class BufferCache(Cache):
         self._parts = {device: KeyValueRows(2 * devices.count(device), room) for device in dict.fromkeys(devices)}
         self._lengths = lengths = [0] * len(devices)
         layers = list[CacheLayer]()
-        for index, one in enumerate(devices):
+        for index, device in enumerate(devices):
             # Nothing refers to the cache itself, so that its memory is free as soon as nobody holds it.
-            write = partial(_written, self._parts[one], 2 * devices[:index].count(one), lengths, index)
+            write = partial(_written, self._parts[device], 2 * devices[:index].count(device), lengths, index)
             layers.append(CacheLayer(partial(lengths.__getitem__, index), write))
         super().__init__(layers=list(layers))
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from simlab.arrays import Longs
-from simlab.real_runner.drafters.places import on_host, sent
+from simlab.real_runner.drafters.candidate_keys import on_host, sent
 from simlab.real_runner.execution.captured_work import CapturedGraphs
 from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.execution.fused_layers import DecoderLayer, PackedTarget, Regions, as_it_is, can_fuse_target
@@ -163,8 +163,8 @@ class TextPasses:
         self.num_rows = num
         for part, into in zip(was, self._of_texts(), strict=True):
             into.copy_(part.index_select(1, order))
-        for one in (self._tokens, self._positions):
-            one[:num] = one[order]
+        for buffer in (self._tokens, self._positions):
+            buffer[:num] = buffer[order]
         return True
 
     def end(self) -> None:

@@ -128,8 +128,8 @@ def accepted_path(nodes: Tensor, ancestors: Tensor, choices: Tensor) -> tuple[Te
     is_chosen = (tokens == choices[parents.clamp(min=0)]) & (parents >= 0) | (rows == 0)
     accepted = ~(ancestors & ~is_chosen).any(dim=1)
     # One at each depth; the last place takes all that were not accepted.
-    places = torch.where(accepted, positions - positions[0], num_rows)
-    path = torch.arange(num_rows + 1, device=tokens.device).scatter(0, places, rows)
+    slots = torch.where(accepted, positions - positions[0], num_rows)
+    path = torch.arange(num_rows + 1, device=tokens.device).scatter(0, slots, rows)
     return path, accepted.sum().view(1)
 
 

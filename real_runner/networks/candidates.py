@@ -13,8 +13,8 @@ from simlab.arrays import Doubles, Floats, Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import to_grid
+from simlab.real_runner.drafters.candidate_keys import NO_LAWS, are_laws, ids_at, keys_of, on_host
 from simlab.real_runner.drafters.dense import Outputs, logits_of
-from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_host, places_of
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.executions import rows_for
@@ -70,8 +70,8 @@ def base_candidates(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> B
             f"record them with --min-width {width}, or let the head read fewer"
         )
     starts = np.concatenate([[0], np.cumsum(counts.ravel(), dtype=np.int64)])[:-1]
-    places = starts.reshape(*counts.shape, 1) + np.arange(width)
-    return BaseCandidates(ids[places], log_probs[places])
+    indices = starts.reshape(*counts.shape, 1) + np.arange(width)
+    return BaseCandidates(ids[indices], log_probs[indices])
 
 
 def base_of(marginals: Marginals, width: int) -> BaseCandidates:
@@ -94,7 +94,7 @@ def first_of_all(
     """
     vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
     where = states, top_k, vocab_size, own, graphs
-    return first_of_laws(lambda some: logits_of(drafter, target, some), drafter.norm, *where)
+    return first_of_laws(lambda part: logits_of(drafter, target, part), drafter.norm, *where)
 
 
 def first_of_laws(
@@ -122,17 +122,17 @@ def first_of_laws(
     if graphs is not None:
         filled = pad(flat, (0, 0, 0, rows_for(len(flat)) - len(flat)))
 
-        def work(some: Tensor) -> tuple[Tensor, ...]:
-            return first_of(logits(some).log_softmax(-1), top_k)
+        def work(part: Tensor) -> tuple[Tensor, ...]:
+            return first_of(logits(part).log_softmax(-1), top_k)
 
         ids, log_probs = first_on_host(graphs.call(("first", network, top_k), work, filled))
         ids, log_probs = ids[: len(flat)], log_probs[: len(flat)]
     elif states.device.type == "cpu":
-        found = [_of_some(logits(some), top_k) for some in passes]
-        ids, log_probs = (np.concatenate(column) for column in zip(*found, strict=True))
+        of_parts = [_of_some(logits(part), top_k) for part in passes]
+        ids, log_probs = (np.concatenate(column) for column in zip(*of_parts, strict=True))
     else:
         # With one wait for the device.
-        parts = [first_of(logits(some).log_softmax(-1), top_k) for some in passes]
+        parts = [first_of(logits(part).log_softmax(-1), top_k) for part in passes]
         ids, log_probs = first_on_host([torch.cat(column) for column in zip(*parts, strict=True)])
     return ids if own is None else own.to_target(ids), log_probs
 
@@ -157,14 +157,14 @@ def first_of(log_probs: Tensor, top_k: int, candidates: Tensor | None = None) ->
     Returns:
         Ids int64 and log-probabilities float64, ``[n, R]`` each, and whether these are laws, bool ``[1]``.
     """
-    places = places_of(log_probs, candidates)
-    first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
+    keys = keys_of(log_probs, candidates)
+    first, at = keys.topk(min(top_k, keys.shape[-1]), largest=False, sorted=True)
     return ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]
 
 
-def first_on_host(found: Sequence[Tensor]) -> tuple[Ints, Doubles]:
+def first_on_host(candidates: Sequence[Tensor]) -> tuple[Ints, Doubles]:
     """What `first_of` found, on the host, with one wait."""
-    ids, kept, laws = on_host(*found)
+    ids, kept, laws = on_host(*candidates)
     if not laws.all():
         raise ModelError(NO_LAWS)
     return ids.astype(np.int32), kept.copy()

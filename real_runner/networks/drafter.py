@@ -14,10 +14,10 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
 from simlab.real_runner.checkpoints.files import load_weights, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
+from simlab.real_runner.drafters.candidate_keys import on_host
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import Fitted, MadeFor, blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import on_host
 from simlab.real_runner.drafters.ranked import (
     CandidatesRead,
     draft_columns,
@@ -137,7 +137,7 @@ class Asked:
     """A drafter that is to be loaded, and how it is to run.
 
     Attributes:
-        place: of its checkpoint.
+        location: of its checkpoint.
         dtype: in which it runs.
         device: as torch names it.
         tap_offset: what to add to its layer numbers; None: as its format has it.
@@ -147,7 +147,7 @@ class Asked:
         noise: that stands in place of masks; None: as the checkpoint has it.
     """
 
-    place: Path
+    location: Path
     dtype: torch.dtype
     device: str
     tap_offset: int | None
@@ -183,10 +183,10 @@ class LiveDrafter:
     def draft(self, committed: Ints) -> Drafted:
         root_token, position = int(committed[-1]), len(committed) - 1
         drafter, target = self._own.drafter, self._own.target
-        root, place = (torch.tensor([one], device=target.device) for one in (root_token, position))
-        states = self._text.states(blocks_of(drafter, root), place)
-        found = drafted_marginals(self._logits, drafter, self._wanted, self._graphs, states.after, root)
-        return Drafted(root_token, position, found, states, self._text.states)
+        root, at = (torch.tensor([number], device=target.device) for number in (root_token, position))
+        states = self._text.states(blocks_of(drafter, root), at)
+        marginals = drafted_marginals(self._logits, drafter, self._wanted, self._graphs, states.after, root)
+        return Drafted(root_token, position, marginals, states, self._text.states)
 
     def _logits(self, after: Tensor, root: Tensor) -> Tensor:
         return drafted_logits(self._own.drafter, self._own.target, after, root)[0]
@@ -209,11 +209,11 @@ def drafted_marginals(
         states: of the draft, and what else its logits are made of.
     """
     if graphs is None:
-        found = first_marginals(logits(*states), read)
+        marginals = first_marginals(logits(*states), read)
     else:
 
         def work(*states: Tensor) -> tuple[Tensor, ...]:
             return first_on_device(logits(*states), read)
 
-        found = marginals_at(*on_host(*graphs.call(("marginals", drafter, read), work, *states)))
-    return found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
+        marginals = marginals_at(*on_host(*graphs.call(("marginals", drafter, read), work, *states)))
+    return marginals if drafter.vocabulary is None else drafter.vocabulary.in_target(marginals)

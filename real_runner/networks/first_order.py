@@ -20,8 +20,8 @@ from simlab.channels import Channel, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policy import ChannelNeed
+from simlab.real_runner.drafters.candidate_keys import NO_LAWS, sent
 from simlab.real_runner.drafters.dense import BlockStates, draft_states
-from simlab.real_runner.drafters.places import NO_LAWS, sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
@@ -85,8 +85,8 @@ def candidates_on_device(
 def _places(log_probs: Doubles, ids: Ints) -> Longs:
     """Each token's place in the order of its row as one integer: grid steps below 0, then the id."""
     steps = np.rint(to_grid(log_probs).astype(np.float64) * -STEPS_PER_NAT).astype(np.int64)
-    places: Longs = (steps << 31) | ids
-    return places
+    keys: Longs = (steps << 31) | ids
+    return keys
 
 
 class FirstOrder(Protocol):
@@ -132,7 +132,7 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
             passes = self.drafter.draft_states(tokens, len(tokens) - 1 - num_roots, roots, per_pass)
         else:
             passes = draft_states(block_stage(self.drafter), self.target, features, tokens, roots, per_pass)
-        return _joined([self.rows(*one) for one in self.along(passes, tokens, rows)])
+        return _joined([self.rows(*part) for part in self.along(passes, tokens, rows)])
 
     def _roots_per_pass(self, depth: int) -> int:
         reach, width = self.own, self.drafter.config.hidden_size
@@ -195,13 +195,13 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
             depths = slots.numpy()
             return candidates_by_numpy(scored, ids[:, depths], theirs, depths, reach.top_k)
 
-        def work(*found: Tensor) -> tuple[Tensor, ...]:
-            states, rows, ids, theirs, slots = found
+        def work(*tensors: Tensor) -> tuple[Tensor, ...]:
+            states, rows, ids, theirs, slots = tensors
             scored = self._candidate_logits(states, rows, theirs, sizes, slots).double()
             return candidates_on_device(scored, ids[:, slots], theirs, slots, reach.top_k)
 
         beside = (rows, torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(theirs))
-        inputs = (made, *(one.to(made.device) for one in beside), slots)
+        inputs = (made, *(tensor.to(made.device) for tensor in beside), slots)
         return first_on_host(run(self.graphs, ("candidates", self.head, reach), work, *inputs))
 
     def _candidate_logits(self, made: Tensor, rows: Tensor, theirs: Tensor, sizes: list[int], slots: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ def products_by_depth(states: Tensor, weight: Tensor, rows: Tensor, sizes: list[
     """
     matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
     of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
-    return torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
+    return torch.cat([part @ matrix for part, matrix in of_depths], dim=1).float()
 
 
 def _nothing(depth: int, reach: HeadReach) -> TransitionColumns:

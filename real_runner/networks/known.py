@@ -56,13 +56,13 @@ def network_of(fields: Fields) -> Network | None:
 
 def trees_bytes(draft_name: str, depth: int) -> float:
     """Bytes of what is recorded at a root beside a chain of so many tokens; 0 of drafters that draft none."""
-    heads = (one for one in NETWORKS if one.draft_name == draft_name and one is not ADAPTER)
+    heads = (network for network in NETWORKS if network.draft_name == draft_name and network is not ADAPTER)
     return sum(head.reach({}, {}, False).disk_bytes(depth) for head in heads)
 
 
 def first_policies(draft_names: Sequence[str]) -> str:
     """Policies for a first replay of a trace with these draft sets, as options."""
-    own = [one.first_policies for one in NETWORKS if list(draft_names) == [one.draft_name]]
+    own = [network.first_policies for network in NETWORKS if list(draft_names) == [network.draft_name]]
     return own[0] if own else "-p ddtree:budget=16/32/64"
 
 
@@ -98,10 +98,10 @@ def tap_offset_help() -> str:
     """How each layout numbers the target's layers, for the help of an option."""
     counted = [(layout.tap_offset, layout.counting, layout.name) for layout in LAYOUTS if layout.tap_offset is not None]
     ways = groupby(sorted(counted), key=itemgetter(0, 1))
-    names = [(offset, counting, [name for *_, name in some]) for (offset, counting), some in ways]
+    names = [(offset, counting, [name for *_, name in group]) for (offset, counting), group in ways]
     return ", ".join(
-        f"{offset} {counting}, as {enumerated(some)} {'do' if len(some) > 1 else 'does'}"
-        for offset, counting, some in names
+        f"{offset} {counting}, as {enumerated(group)} {'do' if len(group) > 1 else 'does'}"
+        for offset, counting, group in names
     )
 
 

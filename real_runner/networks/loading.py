@@ -59,12 +59,12 @@ def reach_of(fields: Fields, settings: Settings, is_base: bool) -> Reach:
 
 
 def load_producer(
-    place: Path, settings: Settings, dtype: torch.dtype, stage: Stage | None = None, digest: str = ""
+    location: Path, settings: Settings, dtype: torch.dtype, stage: Stage | None = None, digest: str = ""
 ) -> WithModels:
     """The network of a checkpoint, which waits for its models: it is checked before a large target is loaded.
 
     Args:
-        place: as `simlab.real_runner.networks.drafter.load_drafter` takes it.
+        location: as `simlab.real_runner.networks.drafter.load_drafter` takes it.
         settings: as typed behind the checkpoint, or as a manifest has them.
         dtype: in which it runs.
         stage: which the network goes on from, on any device; None: it needs no drafter.
@@ -73,20 +73,20 @@ def load_producer(
     Raises:
         ModelError: there is no such network, it belongs to another drafter, or the settings are not its own.
     """
-    fields = read_fields(config_file(place))
+    fields = read_fields(config_file(location))
     network = network_of(fields) or REDRAFT
     if isinstance(stage, OwnDrafter) and not network.on_masks:
         raise ModelError(
-            f"on the own masks of {stage.target.name} a first-order head goes on alone, and {place} is another "
+            f"on the own masks of {stage.target.name} a first-order head goes on alone, and {location} is another "
             "network; give a head of `simlab train treeflash --draft ADAPTER`, or a draft set of a DFlash drafter"
         )
     if isinstance(stage, DFlashDrafter) and stage.markov_head is not None and network is not DSPARK:
         raise ModelError(
-            f"the drafter's rows stand behind the chain of its own Markov head, and {place} goes on from marginals; "
+            f"the drafter's rows stand behind the chain of its own Markov head, and {location} goes on from marginals; "
             "give the drafter's own checkpoint as the channel, or another drafter"
         )
-    reach = network.reach(fields, settings, checkpoint_digest(place) == digest)
-    return code_of(network).load(ChannelAsked(place, dtype, stage, digest), reach)
+    reach = network.reach(fields, settings, checkpoint_digest(location) == digest)
+    return code_of(network).load(ChannelAsked(location, dtype, stage, digest), reach)
 
 
 def load_drafter(asked: Asked) -> Callable[[Target], AnyDrafter]:
@@ -96,14 +96,14 @@ def load_drafter(asked: Asked) -> Callable[[Target], AnyDrafter]:
         ModelError: the checkpoint cannot be loaded, is a network beside a drafter, or cannot run so; of the second
             step, it belongs to another target.
     """
-    network = network_of(read_fields(config_file(asked.place)))
+    network = network_of(read_fields(config_file(asked.location)))
     if network is not None and network.drafts_alone:
         if asked.noise is not None and network is not ADAPTER:
             raise ModelError(NO_NOISE)
         return code_of(network).load_drafter(asked)
     if asked.noise is not None:
         raise ModelError(NO_NOISE)
-    drafter = load_block_drafter(asked.place, asked.dtype, asked.device, asked.tap_offset)
+    drafter = load_block_drafter(asked.location, asked.dtype, asked.device, asked.tap_offset)
     drafter.config = drafter.config if asked.block is None else drafter.config.with_block(asked.block)
 
     def fitted(target: Target) -> DFlashDrafter:

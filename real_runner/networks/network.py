@@ -62,7 +62,7 @@ class Reach(ABC):
         return f"{self.num_scores(depth)} scored tokens at each"
 
     def disk_bytes(self, depth: int) -> float:
-        """Bytes that a root takes in a trace, foreseen."""
+        """Bytes that a root takes in a trace, predicted."""
         return self.num_scores(depth) * self.score_bytes
 
     def widest(self, width: int) -> str:
@@ -168,8 +168,8 @@ def reach_of_all(what: str, top_k: int, settings: Settings) -> HeadReach:
 class NetworkConfig(Protocol):
     """The configuration of a network, as a checkpoint has it."""
 
-    def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which it cannot be built; ``place`` is where they lie, for the message."""
+    def check(self, tensors: Tensors, location: object) -> None:
+        """Refuse tensors with which it cannot be built; ``location`` is where they lie, for the message."""
 
     def lines(self) -> list[tuple[str, str]]:
         """What to tell people of it, each with a heading."""

@@ -37,13 +37,13 @@ class CheckpointParts:
     head: NetworkConfig | None
     head_tensors: Tensors
 
-    def check(self, place: Path) -> None:
+    def check(self, location: Path) -> None:
         """Refuse parts that cannot be built of these tensors, or are not all that the checkpoint computes with."""
         if self.drafter is not None:
-            check_weights(self.drafter, self.drafter_tensors, place)
+            check_weights(self.drafter, self.drafter_tensors, location)
         if self.head is not None:
-            self.head.check(self.head_tensors, place)
-        check_beside(place)
+            self.head.check(self.head_tensors, location)
+        check_beside(location)
 
 
 def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
@@ -81,27 +81,27 @@ def _own_name(network: Network | None, name: str) -> str:
     return name if network is None else network.tensor_name(name.removeprefix(network.prefix or ""))
 
 
-def checked_parts(place: Path) -> CheckpointParts:
+def checked_parts(location: Path) -> CheckpointParts:
     """What a checkpoint consists of, seen to fit its configuration."""
-    parts = parts_of(read_fields(config_file(place)), stored_tensors(place))
-    parts.check(place)
+    parts = parts_of(read_fields(config_file(location)), stored_tensors(location))
+    parts.check(location)
     return parts
 
 
-def checked_network(place: Path, kind: type[Config], what: str) -> tuple[Config, Tensors]:
+def checked_network(location: Path, kind: type[Config], what: str) -> tuple[Config, Tensors]:
     """The configuration and the tensors of a network that lies alone.
 
     Args:
-        place: the folder, or the one file with weights beside its ``config.json``.
+        location: the folder, or the one file with weights beside its ``config.json``.
         kind: the class of its configuration.
         what: it is, in words.
 
     Raises:
         ModelError: files are missing or damaged, it is another network, or the weights do not fit the configuration.
     """
-    parts = checked_parts(place)
+    parts = checked_parts(location)
     if not isinstance(parts.head, kind):
-        raise ModelError(f"{place} has no {what}; `simlab inspect {place}` says what it is")
+        raise ModelError(f"{location} has no {what}; `simlab inspect {location}` says what it is")
     return parts.head, parts.head_tensors
 
 
@@ -126,19 +126,19 @@ class CheckpointSummary:
 
 
 def explain_checkpoint(
-    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], place: Path
+    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], location: Path
 ) -> CheckpointSummary:
     """Say what a checkpoint is, and whether simlab will run it.
 
     Args:
         fields: of its ``config.json``.
         tensors: by name.
-        place: where it lies, for the sentence that says why it will not run.
+        location: where it lies, for the sentence that says why it will not run.
     """
     parts, problem, layout = None, None, layout_of(fields)
     try:
         parts = parts_of(fields, tensors)
-        parts.check(place)
+        parts.check(location)
     except ModelError as error:
         problem = str(error)
     config = None if parts is None else parts.drafter

@@ -170,7 +170,7 @@ class TextProducer(_Alone, Protocol):
 class RootProducer(_Alone, Protocol):
     """A network that says of a root what is known before anything is drafted; it reads the target's last layer."""
 
-    def foresee(self, state: Tensor, logits: Tensor, position: int) -> Channel:
+    def predict(self, state: Tensor, logits: Tensor, position: int) -> Channel:
         """The channel at one root, in a round.
 
         Args:
@@ -220,13 +220,13 @@ class ChannelAsked:
     """A network that is to be loaded for its channel.
 
     Attributes:
-        place: of its checkpoint.
+        location: of its checkpoint.
         dtype: in which it runs.
         stage: what it goes on from, on any device; None where it needs no drafter.
         digest: `checkpoint_digest` of the checkpoint of that.
     """
 
-    place: Path
+    location: Path
     dtype: torch.dtype
     stage: Stage | None
     digest: str
@@ -286,8 +286,8 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
         base = base_candidates(rows.ids, rows.log_probs, rows.counts, self.width)
         ids, first = tokens.cpu().numpy().astype(np.int32), 0
         start = len(tokens) - 1 - len(base)
-        for some, states in passes:
-            last = first + len(some)
+        for part, states in passes:
+            last = first + len(part)
             yield states, ids[start + first : start + last], base.part(first, last)
             first = last
 
@@ -299,27 +299,27 @@ def block_stage(stage: Stage | None) -> DFlashDrafter:
     return stage
 
 
-def check_belongs(what: str, place: Path, extends: str | None, digest: str) -> None:
+def check_belongs(what: str, location: Path, extends: str | None, digest: str) -> None:
     """Refuse a network of another drafter than the one whose checkpoint has a digest.
 
     Args:
         what: it is, in words.
-        place: where it lies.
+        location: where it lies.
         extends: sha256 of its drafter's checkpoint; None: it lies beside its drafter.
         digest: `checkpoint_digest` of the drafter that is here.
     """
-    if (extends or checkpoint_digest(place)) != digest:
+    if (extends or checkpoint_digest(location)) != digest:
         own = "the drafter beside it" if extends is None else f"the drafter of sha256 {extends}"
         raise ModelError(
-            f"the {what} in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
-            f"or train a {what} for this one"
+            f"the {what} in {location} belongs to {own}, and the drafter here has the sha256 {digest}; give that "
+            f"drafter, or train a {what} for this one"
         )
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:
     """Refuse what a policy reads of a channel and a network with these settings does not make."""
     wanted: list[tuple[str, int | str, str]]
-    wanted = [*((key, value, " at least") for key, value in need.least), *((*one, "") for one in need.equal)]
+    wanted = [*((key, value, " at least") for key, value in need.least), *((*pair, "") for pair in need.equal)]
     wanted += [(TRAINED_FOR, need.trained_for, "")] if need.trained_for else []
     unmet = [f"of the kind {need.kind}, and its network makes {kind}"] if need.kind != kind else []
     for key, value, at_least in wanted:

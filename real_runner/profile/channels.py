@@ -80,17 +80,17 @@ def _default_units(settings: Mapping[str, object], key: str | None) -> int:
 
 def with_channels(path: Path, earlier: CostFile, entries: Mapping[str, CostChannel]) -> CostFile:
     """A file that is gone on with, and what is to be timed besides: further channels, and further units."""
-    found = dict(earlier.channels)
+    channels = dict(earlier.channels)
     for name, entry in entries.items():
-        before = found.get(name, entry)
+        before = channels.get(name, entry)
         difference = before.difference(entry.kind, entry.producer, entry.settings)
         if difference is not None:
             raise CostError(
                 f"the channel {name} of {path} was measured with {difference}; samples of the two do not belong "
                 f"together: give another --out, or another name in --channel {name}=CHECKPOINT"
             )
-        found[name] = replace(before, units=tuple(sorted({*before.units, *entry.units})))
-    return replace(earlier, channels=found)
+        channels[name] = replace(before, units=tuple(sorted({*before.units, *entry.units})))
+    return replace(earlier, channels=channels)
 
 
 # What drafting takes where more tokens than usual wait to be read: a drafter of a router that did not run for a while.

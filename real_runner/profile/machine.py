@@ -10,7 +10,7 @@ import torch
 from simlab.draft import Prompt
 from simlab.ids import versions_of
 from simlab.real_runner.decoding.plain import PlainDecoding, clock_of
-from simlab.real_runner.models import load_target_alone
+from simlab.real_runner.models import load_only_target
 from simlab.sampling.choice import Sampling
 
 # How fast a machine decodes right now, by a handful of tokens: to say beforehand how long something takes.
@@ -27,7 +27,7 @@ def plain_token_seconds(target: str, dtype: str, device: str) -> float:
         dtype: of its arithmetic.
         device: as torch names it.
     """
-    loaded = load_target_alone(target, dtype, device)
+    loaded = load_only_target(target, dtype, device)
     prompt = Prompt("0", "probe", 0, 0, np.arange(_CONTEXT, dtype=np.int32) % loaded.vocab_size)
     greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0, seed=0)
     text = PlainDecoding(loaded, prompt, greedy, _TOKENS + _WARM_UP + 2, clock_of(loaded.device))

@@ -43,7 +43,7 @@ from simlab.real_runner.profile.rounds import (
 from simlab.real_runner.tap_offset import AUTO, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 
 # Which cells of the grid are measured next, and the samples so far.
 #
@@ -85,12 +85,12 @@ class ProfileSweeps:
         return self._file.with_samples(self._samples)
 
     @property
-    def places(self) -> list[GridPoint]:
+    def grid_points(self) -> list[GridPoint]:
         """All of them, in the order of the file."""
         return [(n, context) for context in self._file.contexts for n in self._file.node_counts]
 
     @property
-    def channel_places(self) -> list[ChannelPoint]:
+    def channel_points(self) -> list[ChannelPoint]:
         """All places of channels, in the order of the file."""
         return [
             ChannelPoint(name, units, context)
@@ -100,23 +100,23 @@ class ProfileSweeps:
         ]
 
     @property
-    def _all_places(self) -> list[GridPoint | ChannelPoint]:
-        return [*self.places, *self.channel_places]
+    def _all_points(self) -> list[GridPoint | ChannelPoint]:
+        return [*self.grid_points, *self.channel_points]
 
     @property
     def num_places(self) -> int:
         """Visits of a whole sweep."""
-        return len(self._all_places)
+        return len(self._all_points)
 
     @property
     def num_left(self) -> int:
         """Visits that are still wanted."""
-        return sum(max(self.num_sweeps - self._visits(place), 0) for place in self._all_places)
+        return sum(max(self.num_sweeps - self._visits(point), 0) for point in self._all_points)
 
     @property
-    def places_left(self) -> list[GridPoint | ChannelPoint]:
+    def points_left(self) -> list[GridPoint | ChannelPoint]:
         """The places that are still to be visited, in the order of the file."""
-        return [place for place in self._all_places if self._visits(place) < self.num_sweeps]
+        return [point for point in self._all_points if self._visits(point) < self.num_sweeps]
 
     @property
     def widest_half_width(self) -> float:
@@ -124,43 +124,43 @@ class ProfileSweeps:
 
         Infinite before every cell was visited twice.
         """
-        if min(map(self._visits, self._all_places)) < 2:
+        if min(map(self._visits, self._all_points)) < 2:
             return math.inf
         return max(ratio_half_widths(self._samples, self._file.visits).values())
 
     def sweep(self, number: int) -> list[GridPoint | ChannelPoint]:
         """The cells that were not visited in this sweep, in its order; those of channels stand among the others."""
-        places = sorted(self.places)
-        small, large = places[: len(places) // 2], places[len(places) // 2 :]
+        points = sorted(self.grid_points)
+        small, large = points[: len(points) // 2], points[len(points) // 2 :]
         order = random.Random(number)
         order.shuffle(small)
         order.shuffle(large)
-        turns: list[GridPoint | ChannelPoint] = [place for pair in zip(large, small, strict=False) for place in pair]
+        turns: list[GridPoint | ChannelPoint] = [point for pair in zip(large, small, strict=False) for point in pair]
         turns += large[len(small) :]
-        for point in self.channel_places:
+        for point in self.channel_points:
             turns.insert(order.randrange(len(turns) + 1), point)
         return [turn for turn in turns if self._visits(turn) <= number]
 
-    def add(self, place: GridPoint | ChannelPoint, rounds: list[StageSeconds], steps: list[float]) -> None:
+    def add(self, point: GridPoint | ChannelPoint, rounds: list[StageSeconds], steps: list[float]) -> None:
         """A visit: rounds of one size or of one channel, and steps of plain decoding beside them."""
-        if isinstance(place, ChannelPoint):
-            stage, at = channel_stage(place.channel), (place.units, place.context)
+        if isinstance(point, ChannelPoint):
+            stage, at = channel_stage(point.channel), (point.units, point.context)
             self._add((stage, *at), [seconds.channel_s for seconds in rounds])
             self._add((plain_beside(stage), *at), steps)
         else:
             for stage in GRID_STAGES:
-                self._add((stage, *place), [getattr(seconds, f"{stage}_s") for seconds in rounds])
-            self._add((PLAIN, *place), steps)
+                self._add((stage, *point), [getattr(seconds, f"{stage}_s") for seconds in rounds])
+            self._add((PLAIN, *point), steps)
         self.num_visits += 1
 
     def _add(self, cell: Cell, seconds: list[float]) -> None:
         self._samples[cell] = (*self._samples.get(cell, ()), *seconds)
 
-    def _visits(self, place: GridPoint | ChannelPoint) -> int:
+    def _visits(self, point: GridPoint | ChannelPoint) -> int:
         visits = self._file.visits
-        stages, at = GRID_STAGES, place[-2:]
-        if isinstance(place, ChannelPoint):
-            stages = (channel_stage(place.channel),)
+        stages, at = GRID_STAGES, point[-2:]
+        if isinstance(point, ChannelPoint):
+            stages = (channel_stage(point.channel),)
         rounds = min(len(self._samples.get((stage, *at), ())) for stage in stages)
         return min(rounds // visits.rounds, len(self._samples.get((plain_beside(stages[0]), *at), ())) // visits.steps)
 
@@ -195,7 +195,7 @@ def profile(options: ProfileOptions) -> ProfileResult:
         SimlabError: models cannot be used, the grid is beyond them, or the file at ``out`` is of another
             measurement.
     """
-    with writing_alone(options.out):
+    with exclusive_lock(options.out):
         return _profile(options, _earlier(options.out, options.resume))
 
 
@@ -278,16 +278,16 @@ def _visits(
         bar.set_description_str("warming up", refresh=True)
         # Passes are compiled and captured on first sight, which slows what runs soon after. The largest show the memory
         # that is needed, so they come first.
-        for place in reversed(todo.places_left):
-            visit(place)
+        for point in reversed(todo.points_left):
+            visit(point)
         bar.set_description_str("profiling", refresh=False)
         for number in range(todo.num_sweeps):
-            places = todo.sweep(number)
+            points = todo.sweep(number)
             bar.set_postfix_str(_sweep_text(options, todo, number), refresh=False)
-            for index, place in enumerate(places):
-                todo.add(place, *visit(place, UNMEASURED, number % 2 == 1))
+            for index, point in enumerate(points):
+                todo.add(point, *visit(point, UNMEASURED, number % 2 == 1))
                 bar.update()
-                yield index == len(places) - 1
+                yield index == len(points) - 1
                 is_over = options.time_limit_s is not None and time.monotonic() - begun >= options.time_limit_s
                 if is_over and todo.file.is_complete:
                     return
@@ -321,15 +321,15 @@ def _visitor(
     of_channels = _with_channels(options, models, channels, todo, clock)
 
     def visit(
-        place: GridPoint | ChannelPoint, num_unmeasured: int = 0, plain_first: bool = False
+        point: GridPoint | ChannelPoint, num_unmeasured: int = 0, plain_first: bool = False
     ) -> tuple[list[StageSeconds], list[float]]:
         """Rounds and steps of plain decoding, either first, after some of each that are not measured."""
-        context = place[-1]
+        context = point[-1]
         before = plain.visit(context, num_unmeasured) if plain_first else None
-        if isinstance(place, ChannelPoint):
-            timed = of_channels[place](num_unmeasured)
+        if isinstance(point, ChannelPoint):
+            timed = of_channels[point](num_unmeasured)
         else:
-            timed = rounds[context].visit(place[0], num_unmeasured)
+            timed = rounds[context].visit(point[0], num_unmeasured)
         return timed, plain.visit(context, num_unmeasured) if before is None else before
 
     return visit
@@ -355,8 +355,8 @@ def _with_channels(
     most, middle = options.node_counts[-1], options.node_counts[len(options.node_counts) // 2]
     longest, missed = options.contexts[-1], max(options.catch_up, default=0)
     token_ids = _token_ids(models.target, options.text, max(longest, missed + FEWEST_READ) + 1)
-    found, late = dict[ChannelPoint, Callable[[int], list[StageSeconds]]](), dict[tuple[str, int], CatchUpTimer]()
-    for point in todo.places_left:
+    visits, late = dict[ChannelPoint, Callable[[int], list[StageSeconds]]](), dict[tuple[str, int], CatchUpTimer]()
+    for point in todo.points_left:
         if not isinstance(point, ChannelPoint):
             continue
         drafter = caught_up(point.channel)
@@ -368,12 +368,12 @@ def _with_channels(
             key = point.channel, point.context
             if key not in late:
                 late[key] = CatchUpTimer(making, need, token_ids, point.context, clock)
-            found[point] = partial(late[key].visit, point.units)
+            visits[point] = partial(late[key].visit, point.units)
         elif channel is not None:
             needs = (channel.need(name, point.units),)
             timer = RoundTimer(making, most, token_ids, point.context, options.sampling, clock, needs)
-            found[point] = partial(timer.visit, middle)
-    return found
+            visits[point] = partial(timer.visit, middle)
+    return visits
 
 
 def _token_ids(target: Target, text: str, num: int) -> Ints:

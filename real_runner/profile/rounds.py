@@ -134,13 +134,13 @@ class RoundTimer:
             self._running.rewind(self._start, self._first_token)
         self._trees.num_drafted = num_drafted
         rounds = [self._running.round() for _ in range(num_unmeasured + MEASURED_ROUNDS)]
-        fewest = min(ran.round.num_drafted for each in rounds for ran in each)
+        fewest = min(ran.round.num_drafted for of_visit in rounds for ran in of_visit)
         if fewest < num_drafted:
             raise ModelError(
                 f"a tree of {num_drafted} drafted tokens was asked for, and the drafter's candidates fill {fewest}; "
                 "give smaller --node-counts"
             )
-        return [each[0].seconds for each in rounds[num_unmeasured:]]
+        return [of_visit[0].seconds for of_visit in rounds[num_unmeasured:]]
 
 
 class PlainStepTimer:
@@ -157,9 +157,9 @@ class PlainStepTimer:
             alone = plain_decoding(endless(models), _prompt(token_ids, longest), sampling, most_steps + 1, clock)
             self._first_token, self._rewind, self._step = alone.text.root, alone.rewind, alone.step
         else:
-            some = _begun(models, Autoregressive(), token_ids, longest, most_steps + 1, sampling, clock, batch)
-            self._first_token, self._rewind = some.running[0].root, some.rewind
-            self._step = lambda: some.round()[0].seconds.total_s
+            begun = _begun(models, Autoregressive(), token_ids, longest, most_steps + 1, sampling, clock, batch)
+            self._first_token, self._rewind = begun.running[0].root, begun.rewind
+            self._step = lambda: begun.round()[0].seconds.total_s
 
     def visit(self, context: int, num_unmeasured: int) -> list[float]:
         """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured."""

@@ -110,7 +110,9 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     model = (
         json_fields(backend.to_str(), "the tokenizer").inner("model").values if isinstance(backend, Tokenizer) else {}
     )
-    added = [[token_id, one.content, one.special] for token_id, one in sorted(tokenizer.added_tokens_decoder.items())]
+    added = [
+        [token_id, token.content, token.special] for token_id, token in sorted(tokenizer.added_tokens_decoder.items())
+    ]
     return content_digest([tokenizer.get_vocab(), model.get("merges"), added])
 
 

@@ -155,7 +155,9 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
     """Fields that were typed on the command line, also where what was typed is the default."""
 
     def __post_init__(self) -> None:
-        given = [one for one in (self.prompts, self.completions, self.text_from, self.trace) if one is not None]
+        given = [
+            source for source in (self.prompts, self.completions, self.text_from, self.trace) if source is not None
+        ]
         if len(given) != 1:
             raise ValueError(
                 f"exactly one of prompts, completions, text_from and trace must be given; got {len(given)}"
@@ -174,8 +176,8 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
             raise ValueError("--ray places the workers itself; give --device cuda or --device cpu, and --workers N")
         if self.gpus_per_worker is not None and (self.ray is None or self.device_map is None):
             raise ValueError("--gpus-per-worker is read with --ray and --device-map auto; leave it out")
-        taken = "--text-from takes texts as they were made, where {} can change nothing; leave it out"
-        self.check_answers("" if self.text_from is None else taken)
+        reason = "--text-from takes texts as they were made, where {} can change nothing; leave it out"
+        self.check_answers("" if self.text_from is None else reason)
         _ = self.part
 
     @property

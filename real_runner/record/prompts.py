@@ -108,10 +108,10 @@ def check_rows(path: Path, rows: Sequence[PromptRow], own: Sequence[Mapping[str,
     """
     unread = dict.fromkeys(key for row in rows for key in row.fields.unread())
     if unread:
-        said = f"{path}: keys of its rows that are not used: {', '.join(unread)}"
-        tqdm.write(visible(said[:1000]), file=sys.stderr)
-    alike = [json.dumps({key: kwargs[key] for key in sorted(kwargs) if key != "tools"}) for kwargs in own]
-    if len(different := list(dict.fromkeys(alike))) > 1:
+        note = f"{path}: keys of its rows that are not used: {', '.join(unread)}"
+        tqdm.write(visible(note[:1000]), file=sys.stderr)
+    dumped = [json.dumps({key: kwargs[key] for key in sorted(kwargs) if key != "tools"}) for kwargs in own]
+    if len(different := list(dict.fromkeys(dumped))) > 1:
         raise PromptError(
             f"{path}: expected the same chat_template_kwargs in all rows, which a trace names once; got "
             f"{different[0][:80]} and {different[1][:80]}; put them into files of their own"
@@ -305,8 +305,8 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
     if not records:
         raise PromptError(f"{path}: expected a conversation with a human message; got none in {len(rows)} rows")
     if skipped := len(rows) - len(records):
-        said = f"{path}: skipped {skipped} of {len(rows)} conversations: no human message"
-        tqdm.write(visible(said), file=sys.stderr)
+        note = f"{path}: skipped {skipped} of {len(rows)} conversations: no human message"
+        tqdm.write(visible(note), file=sys.stderr)
     return records
 
 
@@ -351,13 +351,13 @@ def _from_messages(value: object, where: str) -> _Parsed:
 
 
 def _from_sharegpt(value: object, where: str) -> _Parsed:
-    kept: list[Message] = []
+    messages: list[Message] = []
     for entry in list_of(value, "conversations", where):
         message = message_of(entry, _names(entry), _SHAREGPT_ROLES, where)
-        kept += [message] if message.role != "assistant" else []
+        messages += [message] if message.role != "assistant" else []
         if message.role == "user":
             break
-    return ending_in_user(tuple(kept), where), ()
+    return ending_in_user(tuple(messages), where), ()
 
 
 def _from_prompt(value: object, where: str) -> _Parsed:
@@ -415,7 +415,7 @@ def _has_template(tokenizer: Tokenizer, messages: Sequence[Message], template_kw
 def _apply(
     tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object], *, tokenize: bool
 ) -> object:
-    conversation = [{"role": one.role, "content": one.content, **one.others} for one in messages]
+    conversation = [{"role": message.role, "content": message.content, **message.others} for message in messages]
     try:
         rendered = tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
@@ -435,7 +435,9 @@ _OF_TRANSFORMERS = ("chat_template", "sanitize_control_tokens")
 def _check_read(template: str, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> None:
     """Refuse what was meant to change the prompt, and does not."""
     unread = [key for key in template_kwargs if key not in _OF_TRANSFORMERS and key not in variables_of(template)]
-    if "tools" in unread or (any("tool_calls" in one.others for one in messages) and "tool_calls" not in template):
+    if "tools" in unread or (
+        any("tool_calls" in message.others for message in messages) and "tool_calls" not in template
+    ):
         raise PromptError(
             "the chat template does not read tools and their calls, so the model would be asked without them; take "
             "these rows out, or record a target whose template reads them"

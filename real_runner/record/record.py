@@ -27,14 +27,14 @@ from simlab.real_runner.record.sources import (
 )
 from simlab.real_runner.record.texts import record_texts
 from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.frames import SequenceRecord
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder, write_beside_making
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
-from simlab.workers.threads import Report, not_told, num_cores
+from simlab.workers.threads import Report, ignore_progress, num_cores
 
 _DECODING_SHARE = 0.5
 
@@ -50,7 +50,7 @@ def record(options: RecordOptions) -> Path:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
     # Workers write into the folder too, for this process.
-    with writing_alone(options.folder / (MANIFEST if options.part is None else name_of_part(options.part))):
+    with exclusive_lock(options.folder / (MANIFEST if options.part is None else name_of_part(options.part))):
         check_output_folder(options.folder, options.resume or options.part is not None)
         return _record(options)
 
@@ -60,31 +60,31 @@ def _record(options: RecordOptions) -> Path:
         models, sources = load(options)
         plan, shards = plan_of(options, models, sources), shards_of(options, sources)
 
-        def here(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
+        def make_here(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
             def make(number: int) -> list[SequenceRecord]:
                 return record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
 
             write_beside_making(missing, make, writer.write)
 
-        return _written(options, plan, here)
+        return _written(options, plan, make_here)
     if options.ray is None:
         check_devices(options.devices)
     _warn_of_threads(options.on_ray, options.devices)
     with workers_on(options.on_ray) as workers:
         # A worker says first what there is to be recorded: this process loads no model.
-        (plan,) = workers.results(_PlanningJob(options), [None], not_told)
+        (plan,) = workers.results(_PlanningJob(options), [None], ignore_progress)
         settled = replace(options, tap_offset=plan.tap_offset)
 
-        def there(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
-            def told(_what: str, num_tokens: int) -> None:
+        def make_on_ray(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
+            def report(_what: str, num_tokens: int) -> None:
                 progress.decoded(num_tokens)
 
             job = _RecordingJob(settled, writer, torch.get_num_threads())
-            for lengths in workers.results(job, missing, told):
+            for lengths in workers.results(job, missing, report):
                 for length in lengths:
                     progress.recorded(length)
 
-        return _written(settled, plan, there)
+        return _written(settled, plan, make_on_ray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +143,17 @@ class _Loaded:
     """Models and sources in the process of a worker, kept from one job to the next."""
 
     options: ClassVar[RecordOptions | None] = None
-    found: ClassVar[tuple[Models, Sources] | None] = None
+    loaded: ClassVar[tuple[Models, Sources] | None] = None
 
     @classmethod
     def of(cls, options: RecordOptions) -> tuple[Models, Sources]:
         """Load them, or take those that are loaded."""
-        if cls.found is None or cls.options != options:
-            cls.found = None
-            cls.found = load(options)
-            offset = plan_of(options, *cls.found).tap_offset
+        if cls.loaded is None or cls.options != options:
+            cls.loaded = None
+            cls.loaded = load(options)
+            offset = plan_of(options, *cls.loaded).tap_offset
             cls.options = replace(options, tap_offset=offset)
-        return cls.found
+        return cls.loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +219,11 @@ class _OpenedRecording:
     def work(self, part: int) -> list[int]:
         """Record a shard and write it, unless a worker that was lost did so; how long each of its texts is."""
         if self.writer.is_done(part):
-            return [len(one.text) for one in self.writer.read_back(part)]
+            return [len(record.text) for record in self.writer.read_back(part)]
         first = sum(sum(map(num_turns, shard)) for shard in self.shards[:part])
         records = record_batch(self.options, self.models, self.shards[part], first, self)
         self.writer.write(part, records)
-        return [len(one.text) for one in records]
+        return [len(record.text) for record in records]
 
     def decoded(self, num_tokens: int) -> None:
         self.report("decoded", num_tokens)
@@ -305,5 +305,5 @@ def record_batch(
     options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: ProgressReporter
 ) -> list[SequenceRecord]:
     """Everything about some prompts. The turns of a prompt follow each other."""
-    answered = [one for turns in answers_of(options, models, sources, progress) for one in turns]
+    answered = [turn for turns in answers_of(options, models, sources, progress) for turn in turns]
     return record_texts(options, models, first_index, answered, progress)

@@ -96,7 +96,11 @@ def read_completions(path: Path, limit: int | None = None) -> list[Completion]:
     """
     rows = list(read_rows(path, limit))
     completions = [Completion(row.prompt_id, row.dataset, _given(row)) for row in rows]
-    check_rows(path, rows, [one.template_kwargs for one in completions if isinstance(one.given, CompletionText)])
+    check_rows(
+        path,
+        rows,
+        [completion.template_kwargs for completion in completions if isinstance(completion.given, CompletionText)],
+    )
     return completions
 
 
@@ -240,11 +244,11 @@ def read_sources(options: RecordOptions) -> Sources:
     if options.text_from is None:
         raise ValueError("one of prompts, completions and text_from must be given")
     trace = open_trace(str(options.text_from))
-    trace.manifest.check_recorded(trace.place)
+    trace.manifest.check_recorded(trace.location)
     grouped: dict[tuple[str, str, int], list[SequenceRecord]] = {}
     for record in trace.records():
-        place = (record.prompt.dataset, record.prompt.prompt_id, record.prompt.sample)
-        grouped.setdefault(place, []).append(record)
+        key = (record.prompt.dataset, record.prompt.prompt_id, record.prompt.sample)
+        grouped.setdefault(key, []).append(record)
     return Sources(tuple(map(tuple, grouped.values()))[:limit], trace.manifest)
 
 

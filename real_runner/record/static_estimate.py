@@ -110,14 +110,14 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         config = config.of_vocabulary(text.vocab_size)
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     counted = dict(cast(nn.Module, model).named_parameters())
-    kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
+    weights = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
     kept_elements = 0
     if options.hidden_states is None:
         head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         kept_elements = 2 * text.num_hidden_layers * text.num_key_value_heads * head
     return ModelShapes(
         config=config,
-        target_parameters=sum(weight.numel() for weight in kept),
+        target_parameters=sum(weight.numel() for weight in weights),
         drafter_parameters=sum(math.prod(shape) for _, shape in config.shapes())
         + (config.draft_vocab_size or 0) * config.hidden_size,
         whole_target_parameters=sum(weight.numel() for weight in counted.values()),
@@ -244,8 +244,12 @@ def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
 
 def _prompt_tokens(conversation: Conversation, own: Mapping[str, object]) -> int:
     """Tokens of a prompt, those of its tools and of calls among them as JSON."""
-    said = [text for one in conversation for text in (one.content, json.dumps(one.others) if one.others else "")]
-    return sum(map(_tokens, [*said, json.dumps(own["tools"]) if "tools" in own else ""]))
+    texts = [
+        text
+        for message in conversation
+        for text in (message.content, json.dumps(message.others) if message.others else "")
+    ]
+    return sum(map(_tokens, [*texts, json.dumps(own["tools"]) if "tools" in own else ""]))
 
 
 def _tokens(text: str) -> int:
@@ -315,7 +319,7 @@ def estimate_text(options: RecordOptions) -> str:
     num_prompts, positions = len(sources.items), sum(text for _, text in lengths)
     texts = f" ({len(lengths)} texts)" if len(lengths) != num_prompts else ""
     kwargs = shared_kwargs(sources, options.template_kwargs)
-    num_tools = sum("tools" in one.template_kwargs for one in sources.items if not isinstance(one, tuple))
+    num_tools = sum("tools" in source.template_kwargs for source in sources.items if not isinstance(source, tuple))
     tools = f"; tools of {num_tools} prompts, refused where it does not read them" if num_tools else ""
     no_arguments = "no arguments (a model that thinks may think; see --chat-template-kwargs)"
     target, drafter = (_billions(num) for num in (shapes.whole_target_parameters, shapes.drafter_parameters))

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simlab.real_runner.drafters.candidate_keys import ColumnsOnTheWay, OnTheWay, sent
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import ColumnsOnTheWay, OnTheWay, sent
 from simlab.real_runner.drafters.ranked import launched_columns
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.answers import ProgressReporter
@@ -36,12 +36,12 @@ def record_texts(
     progress: ProgressReporter,
 ) -> list[SequenceRecord]:
     """Everything that is recorded along some texts, whose numbers in the trace begin with ``first_index``."""
-    found: dict[int, SequenceRecord] = {}
+    records: dict[int, SequenceRecord] = {}
     alone = models.target.device.type == "cpu" or models.dumped is not None
     for number, record in (_one_by_one if alone else together)(options, models, first_index, answered):
-        found[number] = record
+        records[number] = record
         progress.recorded(len(record.text))
-    return [found[number] for number in range(len(answered))]
+    return [records[number] for number in range(len(answered))]
 
 
 _Numbered = Iterator[tuple[int, SequenceRecord]]
@@ -50,8 +50,8 @@ _Numbered = Iterator[tuple[int, SequenceRecord]]
 def _one_by_one(
     options: RecordOptions, models: Models, first_index: int, answered: Sequence[AnsweredTurn]
 ) -> _Numbered:
-    for number, one in enumerate(answered):
-        yield number, record_text(options, models, first_index + number, one)
+    for number, turn in enumerate(answered):
+        yield number, record_text(options, models, first_index + number, turn)
 
 
 @torch.inference_mode()
@@ -88,7 +88,7 @@ def forward_texts(
     padded = torch.nn.utils.rnn.pad_sequence(list(texts), batch_first=True)
     ids = sent(padded, target.device)
     read = (ids, *_forward(target, ids, layer_ids))
-    tokens, features, states = ([one[: len(text)] for one, text in zip(of, texts, strict=True)] for of in read)
+    tokens, features, states = ([tensor[: len(text)] for tensor, text in zip(of, texts, strict=True)] for of in read)
     return tokens, features, states
 
 
@@ -107,7 +107,7 @@ def groups_of(lengths: Sequence[int]) -> Iterator[list[int]]:
 def together(options: RecordOptions, models: Models, first_index: int, answered: Sequence[AnsweredTurn]) -> _Numbered:
     """What `record_text` gives of each text, several in a pass, in the order of their lengths, on any device."""
     waiting: list[_Launched] = []
-    for group in groups_of([len(one.prompt.token_ids) + len(one.text) for one in answered]):
+    for group in groups_of([len(turn.prompt.token_ids) + len(turn.text) for turn in answered]):
         launched = launch(options, models, [answered[number] for number in group])
         waiting.append(_Launched(group, *launched))
         if len(waiting) > 1:
@@ -137,12 +137,12 @@ class _Launched:
         texts = [answered[number] for number in self.numbers]
         laws, drafts = self.laws, self.drafts
         if isinstance(laws, OnTheWay):
-            laws = rows_there(models.target, laws, [len(one.text) for one in texts])
+            laws = rows_there(models.target, laws, [len(text.text) for text in texts])
         if isinstance(drafts, ColumnsOnTheWay):
-            lengths = [(len(one.text) - 1, len(one.prompt.token_ids) + len(one.text)) for one in texts]
+            lengths = [(len(text.text) - 1, len(text.prompt.token_ids) + len(text.text)) for text in texts]
             drafts = drafts.columns(lengths)
-        for number, one, law, draft in zip(self.numbers, texts, laws, drafts, strict=True):
-            yield number, _record_of(options, models, first_index + number, one, law, draft)
+        for number, text, law, draft in zip(self.numbers, texts, laws, drafts, strict=True):
+            yield number, _record_of(options, models, first_index + number, text, law, draft)
 
 
 @torch.inference_mode()
@@ -151,21 +151,21 @@ def launch(
 ) -> tuple[list[TokenRows] | OnTheWay, list[DraftColumns] | ColumnsOnTheWay]:
     """The passes of both models over some texts; the host waits at temperatures above 0, where it chooses the rows."""
     target, drafter = models.target, models.drafter
-    starts = [len(one.prompt.token_ids) for one in answered]
+    starts = [len(turn.prompt.token_ids) for turn in answered]
     tokens, features, states = forward_texts(
-        target, [_ids_of(one) for one in answered], drafter.config.target_layer_ids
+        target, [_ids_of(turn) for turn in answered], drafter.config.target_layer_ids
     )
     laws: list[TokenRows] | OnTheWay
-    if options.sampling.temperature == 0 and all(one.tokens is None for one in answered):
-        before = [some[start - 1 : -1] for some, start in zip(states, starts, strict=True)]
-        text = [some[start:] for some, start in zip(tokens, starts, strict=True)]
+    if options.sampling.temperature == 0 and all(turn.tokens is None for turn in answered):
+        before = [rows[start - 1 : -1] for rows, start in zip(states, starts, strict=True)]
+        text = [rows[start:] for rows, start in zip(tokens, starts, strict=True)]
         laws = launched_rows(target, torch.cat(before), torch.cat(text))
     else:
-        laws = [_laws_of(options, target, *one) for one in zip(answered, states, tokens, strict=True)]
+        laws = [_laws_of(options, target, *parts) for parts in zip(answered, states, tokens, strict=True)]
     if isinstance(drafter, DFlashDrafter):
         return laws, launched_columns(drafter, target, features, tokens, starts, options.kept)
     along = zip(features, tokens, starts, strict=True)
-    return laws, [models.drafts.columns(*one, options.kept) for one in along]
+    return laws, [models.drafts.columns(*parts, options.kept) for parts in along]
 
 
 def _laws_of(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints
-from simlab.real_runner.drafters.places import OnTheWay, first_at, ids_at, on_host, steps_of
+from simlab.real_runner.drafters.candidate_keys import OnTheWay, first_at, ids_at, on_host, steps_of
 from simlab.real_runner.targets.model import Target, entropies_of
 from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows
@@ -37,9 +37,9 @@ def token_rows(
         return rows_there(target, launched_rows(target, hidden, text), [len(text)])[0]
     passes = list(zip(hidden.split(_ROWS_PER_PASS), text.split(_ROWS_PER_PASS), strict=True))
     rows = []
-    for number, (some, emitted) in enumerate(passes):
+    for number, (states, emitted) in enumerate(passes):
         position = first_position + number * _ROWS_PER_PASS
-        rows.append(_rows_of(target, target.logits(some), emitted, sampling, key, position))
+        rows.append(_rows_of(target, target.logits(states), emitted, sampling, key, position))
     return TokenRows.concatenated(rows)
 
 
@@ -47,18 +47,18 @@ def launched_rows(target: Target, hidden: Tensor, text: Tensor) -> OnTheWay:
     """The rows of tokens at temperature 0, of one text or of several beside each other, launched on their device."""
     per_pass = max(_ROWS_PER_PASS, _LOGITS_PER_PASS // target.vocab_size)
     passes = zip(hidden.split(per_pass), text.split(per_pass), strict=True)
-    parts = [greedy_rows(target.logits(some), emitted) for some, emitted in passes]
+    parts = [greedy_rows(target.logits(states), emitted) for states, emitted in passes]
     return OnTheWay(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def rows_there(target: Target, launched: OnTheWay, lengths: Sequence[int]) -> list[TokenRows]:
     """The rows of each text, so many tokens long, once they are there."""
-    found, ends = launched.arrays(), np.cumsum(lengths)
-    if not np.isfinite(found[-2]).all():
+    arrays, ends = launched.arrays(), np.cumsum(lengths)
+    if not np.isfinite(arrays[-2]).all():
         raise target.no_law()
     # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
     return [
-        _rows(*(column[end - num : end].copy() for column in found)) for num, end in zip(lengths, ends, strict=True)
+        _rows(*(column[end - num : end].copy() for column in arrays)) for num, end in zip(lengths, ends, strict=True)
     ]
 
 
@@ -68,8 +68,8 @@ def _rows_of(target: Target, logits: Tensor, text: Tensor, sampling: Sampling, k
     log_probs = logits.log_softmax(-1)
     positions = np.arange(position, position + len(raw), dtype=np.int64)
     choices = choose_rows(raw, sampling, np.full(len(raw), key, np.uint64), positions)
-    there, emitted, entropy = on_host(log_probs, *_of_laws(log_probs, text))
-    return _rows(*_top(there), emitted, entropy, choices.log_normalisers, choices.decision_gaps)
+    host_log_probs, emitted, entropy = on_host(log_probs, *_of_laws(log_probs, text))
+    return _rows(*_top(host_log_probs), emitted, entropy, choices.log_normalisers, choices.decision_gaps)
 
 
 def _rows(

@@ -210,17 +210,17 @@ def _dequantise(gguf: Path, folder: Path) -> None:
 
     _say("Unpacking it to float32 (once, under a minute) ...")
     disable_progress_bar()
-    place, name = str(gguf.parent), gguf.name
+    parent, name = str(gguf.parent), gguf.name
     # The bar of the reader knows no option, and belongs into no log.
     with nullcontext() if sys.stderr.isatty() else redirect_stderr(StringIO()):
-        loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
+        loaded = AutoModelForCausalLM.from_pretrained(parent, gguf_file=name, dtype=torch.float32)
     # The loaded model refuses to be saved because it is marked as quantised; a fresh one is not.
     vars(loaded.config).pop("quantization_config", None)
     fresh = type(loaded)(loaded.config)
     fresh.load_state_dict(loaded.state_dict())
     fresh.generation_config.eos_token_id = list(STOP_TOKEN_IDS)
     fresh.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(place, gguf_file=name).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(parent, gguf_file=name).save_pretrained(folder)
 
 
 def _say(line: str) -> None:

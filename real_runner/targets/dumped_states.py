@@ -219,8 +219,8 @@ def open_dump(folder: Path, layers: Sequence[int], hidden_size: int) -> DumpedSt
         files.setdefault(_digest(tokens), path)
         dtypes.setdefault(kind, path)
     if len(dtypes) > 1:
-        (one, first), (other, second) = list(dtypes.items())[:2]
-        raise ModelError(f"{first} is {one} and {second} is {other}; give the dumps of one engine")
+        (dtype, first), (other_dtype, second) = list(dtypes.items())[:2]
+        raise ModelError(f"{first} is {dtype} and {second} is {other_dtype}; give the dumps of one engine")
     return DumpedStates(folder, tuple(layers), next(iter(dtypes)), files)
 
 

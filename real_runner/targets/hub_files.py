@@ -104,8 +104,8 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
         is_known = isinstance(error, LocalEntryNotFoundError) and isinstance(first, OSError | transport)
         cause = cast(Exception, first) if is_known else error
         here = "file" if kind == DATASET else "folder"
-        said = f"the {kind} {name!r} could not be fetched: there is no such {here} here, and "
-        raise ModelError(said + _reason(cause, repo_type, repository, revision)) from error
+        problem = f"the {kind} {name!r} could not be fetched: there is no such {here} here, and "
+        raise ModelError(problem + _reason(cause, repo_type, repository, revision)) from error
     return ModelFiles(Path(found_at), Path(found_at).name)
 
 

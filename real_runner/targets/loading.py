@@ -165,7 +165,7 @@ def target_config(name: str, folder: Path) -> PretrainedConfig:
     if (window := window_of(text)) is not None and window < 1:
         raise ModelError(f"the {CONFIG} of the target {name!r} holds sliding_window={window}; expected at least 1")
     ropes = getattr(text, "rope_parameters", None) or {}
-    for rope in (ropes, *(one for one in ropes.values() if isinstance(one, Mapping))):
+    for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, Mapping))):
         theta = rope.get("rope_theta", 1.0)
         if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1 <= theta <= 1e30:
             raise ModelError(f"the {CONFIG} of the target {name!r} holds rope_theta={shown(theta)}; expected 1 to 1e30")

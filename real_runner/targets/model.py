@@ -193,14 +193,14 @@ class Target:
         """
         decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
         num_before = 0 if cache is None else cache.get_seq_length()
-        places = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
-        if not places and visible is None and num_before and ids.shape[1] > 1:
+        layouts = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
+        if not layouts and visible is None and num_before and ids.shape[1] > 1:
             visible = attention.causal_after(num_before, ids.shape[1], self.device)
         added = visible
         if visible is not None and visible.dtype == torch.bool:
             added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
-        output = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
+        output = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **layouts)
         return cast(Tensor, output.last_hidden_state).to(self.device)
 
     def logits(self, states: Tensor) -> Tensor:

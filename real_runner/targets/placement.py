@@ -132,10 +132,10 @@ def running_device(module: nn.Module) -> torch.device | None:
 def placement(model: PreTrainedModel) -> str:
     """How many layers are where, in words; empty where all of the target is on one device."""
     spread: Mapping[str, object] = getattr(model, "hf_device_map", None) or {}
-    if len({str(place) for place in spread.values()}) < 2:
+    if len({str(device) for device in spread.values()}) < 2:
         return ""
     counted = Counter(_layer_places(model, spread))
-    return "layers on " + ", ".join(f"{place}: {num}" for place, num in counted.items())
+    return "layers on " + ", ".join(f"{device}: {num}" for device, num in counted.items())
 
 
 def _layer_places(model: PreTrainedModel, spread: Mapping[str, object]) -> Iterator[str]:
@@ -146,5 +146,5 @@ def _layer_places(model: PreTrainedModel, spread: Mapping[str, object]) -> Itera
         name = f"{prefix}.{index}"
         above = [key for key in spread if key == "" or name == key or name.startswith(f"{key}.")]
         below = [key for key in spread if key.startswith(f"{name}.")]
-        place = str(spread[max(above, key=len)]) if above else "+".join(sorted({str(spread[key]) for key in below}))
-        yield f"cuda:{place}" if place.isdigit() else place
+        device = str(spread[max(above, key=len)]) if above else "+".join(sorted({str(spread[key]) for key in below}))
+        yield f"cuda:{device}" if device.isdigit() else device

@@ -15,8 +15,8 @@ def load_decoder(name: str) -> Callable[[list[int]], str]:
     Raises:
         ModelError: there is no tokenizer under that name.
     """
-    place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
-    tokenizer = _tokenizer_in(place, name, "", fetch=True)
+    folder = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
+    tokenizer = _tokenizer_in(folder, name, "", fetch=True)
     return lambda ids: str(tokenizer.decode(ids))
 
 
@@ -46,13 +46,13 @@ def bytes_of_tokens(name: str, revision: str, ids: Iterable[int]) -> Mapping[int
     tokenizer: Any = _tokenizer_at_hand(name, revision)
     added: Mapping[str, int] = tokenizer.get_added_vocab()
     own = {sign: byte for byte, sign in enumerate(_SIGNS)}
-    found = {}
-    for one in ids:
-        token = str(tokenizer.convert_ids_to_tokens(one))
+    as_bytes = {}
+    for token_id in ids:
+        token = str(tokenizer.convert_ids_to_tokens(token_id))
         if token not in added and not own.keys() >= set(token):
             raise ModelError(f"the tokens of {name!r} are not made of bytes; their texts cannot be stored one by one")
-        found[one] = token.encode() if token in added else bytes(own[sign] for sign in token)
-    return found
+        as_bytes[token_id] = token.encode() if token in added else bytes(own[sign] for sign in token)
+    return as_bytes
 
 
 def _signs() -> str:
@@ -68,10 +68,10 @@ def _signs() -> str:
 _SIGNS = _signs()
 
 
-def _tokenizer_in(place: str, name: str, revision: str, *, fetch: bool) -> PreTrainedTokenizerBase:
+def _tokenizer_in(folder: str, name: str, revision: str, *, fetch: bool) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(
-            place, revision=revision or "main", local_files_only=not fetch, trust_remote_code=False
+            folder, revision=revision or "main", local_files_only=not fetch, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]

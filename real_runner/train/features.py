@@ -24,20 +24,20 @@ from simlab.real_runner.train.plan import LossWeights
 # is exp(-k / decay), weights within a block sum to one, and every term is a mean over blocks.
 
 
-def judged(log_probs: Tensor, truth: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def judged(log_probs: Tensor, truth: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What laws say of the true tokens: cross-entropies, whether the most probable token is true, and what counts.
 
     Args:
         log_probs: float32 ``[..., K]``, of the tokens that the loss is taken over.
         truth: int64 ``[...]``, -1 where there is no true token.
-        places: int64 ``[V]``, where each token stands among these; -1: nowhere.
+        indices: int64 ``[V]``, where each token stands among these; -1: nowhere.
 
     Returns:
         float32, nats; bool; bool: all ``[...]``.
     """
-    place = torch.where(truth >= 0, places[truth.clamp(min=0)], -1)
-    of_truth = log_probs.gather(-1, place.clamp(min=0)[..., None])[..., 0]
-    return -of_truth, of_truth >= log_probs.detach().amax(-1), place >= 0
+    index = torch.where(truth >= 0, indices[truth.clamp(min=0)], -1)
+    of_truth = log_probs.gather(-1, index.clamp(min=0)[..., None])[..., 0]
+    return -of_truth, of_truth >= log_probs.detach().amax(-1), index >= 0
 
 
 def block_loss(entropies: Tensor, right: Tensor, known: Tensor, weights: LossWeights) -> Tensor:
@@ -90,12 +90,12 @@ def read_features(
     folder.mkdir(parents=True, exist_ok=True)
     with tqdm(total=len(texts), desc=f"reading hidden states for {folder.name}", unit="text", disable=None) as bar:
         for number, start in enumerate(range(0, len(texts), SEQUENCES_PER_SHARD)):
-            some = texts[start : start + SEQUENCES_PER_SHARD]
+            part = texts[start : start + SEQUENCES_PER_SHARD]
             path = folder / f"features-{number:05d}.safetensors"
             if path.is_file():
-                bar.update(len(some))
+                bar.update(len(part))
             else:
-                write_tensors(path, _read_shard(some, target, layer_ids, max_tokens, bar.update))
+                write_tensors(path, _read_shard(part, target, layer_ids, max_tokens, bar.update))
 
 
 def _read_shard(

@@ -112,8 +112,8 @@ def _curve(curve: Sequence[CurvePoint]) -> str:
         )
         for point in thinned(curve, ROWS_OF_CURVE)
     ]
-    said = "\n\nchain: acceptance length of the most probable chain, bonus token counted." if names else ""
-    return f"## Curve\n\n{table(head, rows)}{said}"
+    note = "\n\nchain: acceptance length of the most probable chain, bonus token counted." if names else ""
+    return f"## Curve\n\n{table(head, rows)}{note}"
 
 
 def thinned(curve: Sequence[CurvePoint], count: int) -> list[CurvePoint]:

@@ -26,8 +26,8 @@ _DECAY_ALONE, _NO_LOSS = LossWeights(4.0, 0.0, 0.0), LossWeights(0.0, 0.0, 0.0)
 
 
 def _patience(default: int) -> int:
-    said = "evaluations in a row without a better held-out loss that end the run; 0: none"
-    return option(default, said, "N", read=count(0), group="plan")
+    help_text = "evaluations in a row without a better held-out loss that end the run; 0: none"
+    return option(default, help_text, "N", read=count(0), group="plan")
 
 
 def _eval_every(default: int) -> int:
@@ -219,7 +219,7 @@ target says along the texts is kept in the folder; --resume continues it after a
 
 
 @dataclass(frozen=True, kw_only=True)
-class BesideDrafterOptions(NetworkOptions):
+class AttachedNetworkOptions(NetworkOptions):
     """The run of a network on a drafter that stays as it is too."""
 
     draft: str = option(DRAFTER, "the drafter: its name or folder", "D")
@@ -237,7 +237,7 @@ _HEAD_PLAN = TrainingPlan(
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOptions(BesideDrafterOptions):
+class HeadOptions(AttachedNetworkOptions):
     """The run of a first-order head."""
 
     TRAINED_BY: ClassVar = ("networks.treeflash", "train_head", "head")
@@ -271,7 +271,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorerOptions(BesideDrafterOptions):
+class ScorerOptions(AttachedNetworkOptions):
     """The run of a TAPS scorer."""
 
     TRAINED_BY: ClassVar = ("networks.taps", "train_scorer", "scorer")
@@ -383,7 +383,7 @@ lowest. --resume goes on after an interruption."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectorOptions(BesideDrafterOptions):
+class SelectorOptions(AttachedNetworkOptions):
     """The run of a selector of DFlash 2."""
 
     TRAINED_BY: ClassVar = ("networks.dflash2", "train_selector", "selector")

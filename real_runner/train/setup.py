@@ -73,10 +73,10 @@ def start_from_earlier(options: TrainOptions, trainer: Trainer) -> None:
     folder = find_drafter(options.init).folder
     if (folder / STATE).is_file():
         take_over(trainer, folder)
-        said = f"the float32 weights and the optimiser's moments of its {STATE}"
+        source = f"the float32 weights and the optimiser's moments of its {STATE}"
     else:
-        said = f"the weights of its model.safetensors; it has no {STATE}, so the optimiser starts anew"
-    tqdm.write(visible(f"Going on from {options.init}: {said}"), file=sys.stderr)
+        source = f"the weights of its model.safetensors; it has no {STATE}, so the optimiser starts anew"
+    tqdm.write(visible(f"Going on from {options.init}: {source}"), file=sys.stderr)
 
 
 def drafter_of(
@@ -114,7 +114,7 @@ def mask_token_id(text: str | None, target: Target) -> int:
     if unused < target.vocab_size:
         return unused
     template = str(tokenizer.chat_template or "")
-    added = {token: one.content for token, one in tokenizer.added_tokens_decoder.items() if one.special}
+    added = {token: info.content for token, info in tokenizer.added_tokens_decoder.items() if info.special}
     spare = [token for token, text in added.items() if token not in target.stop_token_ids and text not in template]
     if not spare:
         raise ModelError(f"{target.name} has no token that its texts do not contain; name one with --mask-token")

@@ -147,8 +147,8 @@ class FeatureStore:
     def fixed_batches(self, seed: int, num_sequences: int, num_roots: int, block_size: int) -> Iterator[TrainingBatch]:
         """Each usable sequence once, in order, with the same random roots whenever it is asked for."""
         for start in range(0, len(self.usable), num_sequences):
-            some = self.usable[start : start + num_sequences]
-            yield self._assemble(some, [seed, start, 1], num_roots, block_size)
+            part = self.usable[start : start + num_sequences]
+            yield self._assemble(part, [seed, start, 1], num_roots, block_size)
 
     def drawn(self, step: int, seed: int, count: int) -> list[int]:
         """The numbers of the sequences of a step: each usable one once before any is drawn again."""
@@ -225,16 +225,16 @@ def own_texts(
         total=len(records), unit="text", desc=f"generating from {selection.path.name}", miniters=0, disable=None
     ) as bar:
         for start in range(0, len(records), PROMPTS_PER_FILE):
-            some = slice(start, start + PROMPTS_PER_FILE)
-            kept = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"
-            if not kept.is_file():
-                answers = generate(target, prompts[some], keys[some], sampling, max_new_tokens, _counted_on(bar))
-                rows = zip(prompts[some], answers, strict=True)
+            part = slice(start, start + PROMPTS_PER_FILE)
+            path = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"
+            if not path.is_file():
+                answers = generate(target, prompts[part], keys[part], sampling, max_new_tokens, _counted_on(bar))
+                rows = zip(prompts[part], answers, strict=True)
                 write_json(
-                    kept, with_digest({"texts": [[list(prompt), list(answer.token_ids)] for prompt, answer in rows]})
+                    path, with_digest({"texts": [[list(prompt), list(answer.token_ids)] for prompt, answer in rows]})
                 )
-            texts += _read_back(kept)
-            bar.update(len(prompts[some]))
+            texts += _read_back(path)
+            bar.update(len(prompts[part]))
     return texts
 
 

@@ -38,13 +38,13 @@ from simlab.real_runner.train.trainer import (
     DevScore,
     Trainer,
     commonest,
+    indices_of,
     note_evaluation,
-    places_of,
     row_of,
     train_through,
     training_dtype,
 )
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.tracking.tracker import check_trackers, tracking
 
 # How well a drafter does on dev texts: acceptance of its chain, and agreement at each depth.
@@ -125,7 +125,7 @@ class DrafterLoss:
         self.drafter, self.target, self.store, self.plan = drafter, target, store, plan
         self.variable_prefix = variable_prefix
         kept = commonest(store, target.vocab_size, plan.head_tokens)
-        self.place = places_of(kept, target.vocab_size).to(target.device)
+        self.index_of = indices_of(kept, target.vocab_size).to(target.device)
         weight = target.head.weight
         assert isinstance(weight, Tensor)
         self.head = weight[kept.to(target.device)].to(target.dtype)
@@ -154,7 +154,7 @@ class DrafterLoss:
         # What comes behind the filled slots moves to the front, so that depths weigh from there on.
         moved = (slots + lengths[:, None]).clamp(max=config.depth - 1)
         is_asked = slots + lengths[:, None] < config.depth
-        entropies, right, known = (one.gather(1, moved) for one in judged(log_probs, truth, self.place))
+        entropies, right, known = (tensor.gather(1, moved) for tensor in judged(log_probs, truth, self.index_of))
         return block_loss(entropies, right, known & is_asked, plan.loss)
 
     def _prefix_lengths(self, step: int, num_blocks: int) -> Tensor:
@@ -177,7 +177,7 @@ def train(options: TrainOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
     check_trackers(options.track)
-    with writing_alone(options.out / STATE):
+    with exclusive_lock(options.out / STATE):
         check_start(options.out, options.texts.files + options.dev, options.device, options.resume)
         return _trained(options)
 

@@ -158,9 +158,9 @@ def train_through(
             until = min(trainer.plan.steps, before - before % every + every)
             loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))
             _note_time(folder, trainer.step, trainer.step - before, time.perf_counter() - started)
-            found = evaluate(round(loss, 6))
-            bar.set_postfix(found)
-            note_evaluation(found, trainer, tracker)
+            figures = evaluate(round(loss, 6))
+            bar.set_postfix(figures)
+            note_evaluation(figures, trainer, tracker)
 
 
 def note_step(loss: float, trainer: Trainer, bar: "tqdm[NoReturn]", tracker: Tracker) -> None:
@@ -169,9 +169,9 @@ def note_step(loss: float, trainer: Trainer, bar: "tqdm[NoReturn]", tracker: Tra
     tracker.numbers({"loss": loss, "learning_rate": learning_rate(trainer.plan, trainer.step - 1)}, trainer.step)
 
 
-def note_evaluation(found: Mapping[str, float], trainer: Trainer, tracker: Tracker) -> None:
+def note_evaluation(figures: Mapping[str, float], trainer: Trainer, tracker: Tracker) -> None:
     """Track what an evaluation found at the step that was reached."""
-    tracker.numbers({f"evaluation/{name}": value for name, value in found.items()}, trainer.step)
+    tracker.numbers({f"evaluation/{name}": value for name, value in figures.items()}, trainer.step)
 
 
 def _note_time(folder: Path, step: int, num_steps: int, seconds: float) -> None:
@@ -187,11 +187,11 @@ def commonest(store: FeatureStore, vocab_size: int, count: int) -> Tensor:
     return store.token_counts(vocab_size).sort(descending=True, stable=True).indices[:count].sort().values
 
 
-def places_of(kept: Tensor, vocab_size: int) -> Tensor:
+def indices_of(kept: Tensor, vocab_size: int) -> Tensor:
     """int64 ``[V]``: where each token stands among those kept; -1: nowhere."""
-    place = torch.full((vocab_size,), -1)
-    place[kept] = torch.arange(len(kept))
-    return place
+    index = torch.full((vocab_size,), -1)
+    index[kept] = torch.arange(len(kept))
+    return index
 
 
 def training_dtype(device: str) -> torch.dtype:

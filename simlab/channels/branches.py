@@ -199,9 +199,9 @@ def _num_rows(lengths: Ints, depth: int) -> Longs:
 
 
 def _check(lengths: Ints, depth: int, ids: Ints, log_probs: Floats) -> None:
-    found = [str(array.dtype) for array in (lengths, ids, log_probs)]
-    if found != ["int32", "int32", "float32"]:
-        raise ValueError(f"the arrays of branches must be int32, int32, float32; got {', '.join(found)}")
+    dtypes = [str(array.dtype) for array in (lengths, ids, log_probs)]
+    if dtypes != ["int32", "int32", "float32"]:
+        raise ValueError(f"the arrays of branches must be int32, int32, float32; got {', '.join(dtypes)}")
     if lengths.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:
         raise ValueError(f"lengths, ids and log_probs do not fit: {lengths.shape}, {ids.shape}, {log_probs.shape}")
     before, after = lengths[:, :-1], lengths[:, 1:]

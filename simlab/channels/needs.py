@@ -11,7 +11,7 @@ from simlab.policy import AnyPolicy, ChannelNeed
 
 
 @dataclass(frozen=True, slots=True)
-class HeldChannel:
+class RecordedChannel:
     """A channel of a recording, as far as it decides which policies can be replayed.
 
     Attributes:
@@ -28,7 +28,7 @@ class HeldChannel:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TraceCapabilities:
     """What a recording holds for a replay of one of its draft sets.
 
     Attributes:
@@ -36,21 +36,21 @@ class Held:
         min_width: candidates recorded at every depth at least.
         channels: by name.
         draft: the name of the draft set.
-        place: the folder or address of the recording.
+        location: the folder or address of the recording.
         root_seen: whether the drafter read the root's own token; False of a target that drafts for itself.
         imported_from: the engine whose dump it was made of, which holds candidates alone; empty: simlab recorded it.
     """
 
     exact_budget: int
     min_width: int
-    channels: Mapping[str, HeldChannel] = field(default_factory=dict)
+    channels: Mapping[str, RecordedChannel] = field(default_factory=dict)
     draft: str = "NAME"
-    place: str = "DIR"
+    location: str = "DIR"
     root_seen: bool = True
     imported_from: str = ""
 
 
-def check_channels(policy: AnyPolicy, held: Held) -> None:
+def check_channels(policy: AnyPolicy, held: TraceCapabilities) -> None:
     """Whether a recording determines what a policy would see of the channels it reads.
 
     Args:
@@ -71,28 +71,29 @@ def channels_made(policies: Iterable[AnyPolicy]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(need.name for policy in policies for need in policy.needs.made))
 
 
-def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
+def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: TraceCapabilities) -> None:
     reads = f"{policy!r} reads the channel {need.name}"
     if need.kind not in KINDS:
         raise MissingChannelError(
             f"{reads} of the kind {need.kind!r}, and this simlab reads {enumerated(KINDS)}; with "
             f"one that reads it, record it: {_command(need, need.name, held)}"
         )
-    found = held.channels.get(need.name)
-    if found is None:
+    channel = held.channels.get(need.name)
+    if channel is None:
         holds = f"it holds {', '.join(held.channels) or 'no channel'}"
         raise MissingChannelError(
-            f"{reads}, and {held.place} has none of that name{did_you_mean(need.name, held.channels) or f': {holds}'}; "
-            f"record it: {_command(need, need.name, held)}"
+            f"{reads}, and {held.location} has none of that "
+            f"name{did_you_mean(need.name, held.channels) or f': {holds}'}; record it: "
+            f"{_command(need, need.name, held)}"
         )
-    asked, branches = dict(need.least).get("branches", 0), found.settings.get("branches")
-    is_whole = WHOLE_CHAIN in found.settings
-    if found.kind == need.kind == BRANCHES and not is_whole and isinstance(branches, int) and branches < asked:
+    asked, branches = dict(need.least).get("branches", 0), channel.settings.get("branches")
+    is_whole = WHOLE_CHAIN in channel.settings
+    if channel.kind == need.kind == BRANCHES and not is_whole and isinstance(branches, int) and branches < asked:
         raise MissingChannelError(
             f"{reads} and asks for {asked} branches, where a root has {branches}, all of which were recorded; give it "
             "fewer"
         )
-    reason = next(_reasons(need, found, held.draft), None)
+    reason = next(_reasons(need, channel, held.draft), None)
     if reason is not None:
         other = _free_name(need.name, held)
         raise MissingChannelError(
@@ -101,48 +102,49 @@ def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
         )
 
 
-def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]:
+def _reasons(need: ChannelNeed, channel: RecordedChannel, draft: str) -> Iterator[str]:
     """Why a recorded channel does not determine what a policy would see."""
-    if found.kind != need.kind:
-        yield f"it was declared as {need.kind} and recorded as {found.kind}"
+    if channel.kind != need.kind:
+        yield f"it was declared as {need.kind} and recorded as {channel.kind}"
         return
-    if not found.is_dense:
+    if not channel.is_dense:
         yield "it was recorded at some positions only, for training"
-    if found.extends not in (None, draft):
-        yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft-set)"
-    if WHOLE_CHAIN in found.settings and WHOLE_CHAIN not in dict(need.equal):
+    if channel.extends not in (None, draft):
+        yield f"it goes on from the draft set {channel.extends}, where {draft} is replayed (choose with --draft-set)"
+    if WHOLE_CHAIN in channel.settings and WHOLE_CHAIN not in dict(need.equal):
         yield "it was recorded behind the whole chain alone"
-    yield from _reasons_of_settings(need, found)
+    yield from _reasons_of_settings(need, channel)
 
 
-def _reasons_of_settings(need: ChannelNeed, found: HeldChannel) -> Iterator[str]:
+def _reasons_of_settings(need: ChannelNeed, channel: RecordedChannel) -> Iterator[str]:
     """Why a channel of the right kind and place holds something else than is read."""
     for key, value in need.equal:
-        if found.settings.get(key) != value:
-            yield f"it wants {key} {value} exactly, where {_said(found, key)}"
-    if need.trained_for and found.settings.get(TRAINED_FOR) != need.trained_for:
-        yield f"its routes are {need.trained_for}, where its network was trained for {found.settings.get(TRAINED_FOR)}"
+        if channel.settings.get(key) != value:
+            yield f"it wants {key} {value} exactly, where {_said(channel, key)}"
+    if need.trained_for and channel.settings.get(TRAINED_FOR) != need.trained_for:
+        trained_for = channel.settings.get(TRAINED_FOR)
+        yield f"its routes are {need.trained_for}, where its network was trained for {trained_for}"
     least = dict(need.least)
     for key, value in need.least:
-        recorded = found.settings.get(key)
+        recorded = channel.settings.get(key)
         if not isinstance(recorded, int) or recorded < value:
-            yield f"it wants {key} {value} at least, where {_said(found, key)}"
-    depth, recorded = least.get("depth"), found.settings.get("depth")
-    if found.kind == POOL and EXACT_NODES in least and depth not in (None, recorded):
+            yield f"it wants {key} {value} at least, where {_said(channel, key)}"
+    depth, recorded = least.get("depth"), channel.settings.get("depth")
+    if channel.kind == POOL and EXACT_NODES in least and depth not in (None, recorded):
         yield f"its exact_nodes were counted for trees of depth {recorded}, and the policy wants {depth}"
 
 
-def _said(found: HeldChannel, key: str) -> str:
-    return f"{found.settings[key]} was recorded" if key in found.settings else "the recording does not say it"
+def _said(channel: RecordedChannel, key: str) -> str:
+    return f"{channel.settings[key]} was recorded" if key in channel.settings else "the recording does not say it"
 
 
-def _free_name(name: str, held: Held) -> str:
+def _free_name(name: str, held: TraceCapabilities) -> str:
     number = 2
     while f"{name}-{number}" in held.channels:
         number += 1
     return f"{name}-{number}"
 
 
-def _command(need: ChannelNeed, name: str, held: Held) -> str:
+def _command(need: ChannelNeed, name: str, held: TraceCapabilities) -> str:
     settings = "".join(f",{key}={value}" for key, value in (*need.least, *need.equal))
-    return f"`simlab record --trace {shlex.quote(held.place)} --add-channel {name}=CHECKPOINT{settings}`"
+    return f"`simlab record --trace {shlex.quote(held.location)} --add-channel {name}=CHECKPOINT{settings}`"

@@ -264,8 +264,8 @@ def _first_rows(num_rows: Ints, previous: int) -> tuple[Ints, Longs]:
     starts = _ends(num_rows)[:-1]
     kept = np.minimum(num_rows, previous).astype(np.int32)
     kept[:1] = num_rows[:1]
-    which = [np.arange(start, start + num) for start, num in zip(starts.tolist(), kept.tolist(), strict=True)]
-    return kept, np.concatenate(which)
+    rows = [np.arange(start, start + num) for start, num in zip(starts.tolist(), kept.tolist(), strict=True)]
+    return kept, np.concatenate(rows)
 
 
 def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Floats) -> None:
@@ -294,9 +294,9 @@ def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, ex
 
 
 def _check_dtypes(arrays: Sequence[npt.NDArray[np.generic]], expected: Sequence[str]) -> None:
-    found = [str(array.dtype) for array in arrays]
-    if found != list(expected):
-        raise ValueError(f"the arrays of a channel must be {', '.join(expected)}; got {', '.join(found)}")
+    dtypes = [str(array.dtype) for array in arrays]
+    if dtypes != list(expected):
+        raise ValueError(f"the arrays of a channel must be {', '.join(expected)}; got {', '.join(dtypes)}")
 
 
 def beam_sizes(beam: int, top_k: int, num_passes: int) -> list[int]:

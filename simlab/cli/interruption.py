@@ -53,13 +53,13 @@ def begin() -> None:
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
 
 
-def set_resume_hint(said: str) -> None:
+def set_resume_hint(sentence: str) -> None:
     """Say what an interrupted command leaves and how to go on; it is printed if there is an interruption.
 
     Args:
-        said: without capital and full stop; empty: nothing is left.
+        sentence: without capital and full stop; empty: nothing is left.
     """
-    _kept[:] = [said] if said else []
+    _kept[:] = [sentence] if sentence else []
 
 
 def has_come() -> bool:

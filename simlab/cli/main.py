@@ -69,8 +69,8 @@ def _study(module: str, options: str, run: str, summary: str, json: bool = True)
 
 def _trained(options: str, summary: str) -> Command:
     """A network that is trained."""
-    place = f"simlab.real_runner.train.options:{options}"
-    return Command(summary, place, "simlab.cli.train:run", models=True, json=False)
+    where = f"simlab.real_runner.train.options:{options}"
+    return Command(summary, where, "simlab.cli.train:run", models=True, json=False)
 
 
 COMMANDS: dict[str, Command] = {
@@ -297,7 +297,7 @@ def _outcome(typed: list[str]) -> int:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is; polars' panics are no `Exception`
-        return _unforeseen(error, typed)
+        return _unexpected(error, typed)
 
 
 def _run_alone(typed: list[str]) -> int:
@@ -312,11 +312,12 @@ def _run_alone(typed: list[str]) -> int:
         if interruption.has_come() or (path is None and not isinstance(error, SystemExit)):
             raise
         culprit = "a package that it uses" if path is None else f"the policy file {path}"
-        said = describe_error(error)
+        description = describe_error(error)
         if isinstance(error, Exception):
-            raise SimlabError(f"{culprit} failed: {said}") from error
+            raise SimlabError(f"{culprit} failed: {description}") from error
         raise SimlabError(
-            f"{culprit} ended the program ({said}) in the middle of the command; a policy raises an error instead"
+            f"{culprit} ended the program ({description}) in the middle of the command; a policy raises an error "
+            "instead"
         ) from error
     return code
 
@@ -340,14 +341,14 @@ def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
         print(json.dumps(result.to_json(), indent=1, allow_nan=False))
     else:
         print(result.text())
-        for said, path in _written(options):
-            print(f"{said}: {path}")
+        for label, path in _written(options):
+            print(f"{label}: {path}")
     return FAILED if getattr(result, "has_failed", False) else 0
 
 
-def named(place: str) -> Any:  # noqa: ANN401 - a class or a function
+def named(where: str) -> Any:  # noqa: ANN401 - a class or a function
     """What a ``module:name`` of the table stands for."""
-    module, _, name = place.partition(":")
+    module, _, name = where.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -382,20 +383,20 @@ def _resume_hint(options: object) -> str:
     return hint.format(**{name: getattr(options, name) for name in names})
 
 
-def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
+def _unexpected(error: BaseException, typed: Sequence[str]) -> int:
     """Say that an error is a bug, and keep what is needed to find it."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # a policy file may have set it
     about = f"simlab {VERSION}, Python {sys.version}\n{shlex.join(typed)}\n\n"
-    kept = _kept("".join((about, *format_exception(error))))
+    path = _kept("".join((about, *format_exception(error))))
     if any(name.startswith(USER_CODE) for name in sys.modules):
         # Its code can change anything in this process: limits, streams, other modules.
         return _refuse(
             f"the policy file or simlab failed: {describe_error(error)}. See whether the command works without the "
-            f"file; the traceback is {kept}"
+            f"file; the traceback is {path}"
         )
     _refuse(
         f"this is a bug in simlab, not a mistake of yours: {describe_error(error)}. Please report it with the command "
-        f"and the traceback {kept}; nothing that was finished is lost"
+        f"and the traceback {path}; nothing that was finished is lost"
     )
     return BUG
 

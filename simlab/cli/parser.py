@@ -98,8 +98,10 @@ class Parser(argparse.ArgumentParser):
         from simlab.policies import POLICIES  # noqa: PLC0415
 
         name = word.removeprefix("--").replace("-", "_")
-        names = sorted(POLICIES, key=lambda one: one != "ddtree")
-        owner = next((one for one in names if name in getattr(POLICIES[one], "__dataclass_fields__", ())), None)
+        names = sorted(POLICIES, key=lambda policy: policy != "ddtree")
+        owner = next(
+            (policy for policy in names if name in getattr(POLICIES[policy], "__dataclass_fields__", ())), None
+        )
         return f"; settings stand behind a policy's name, such as -p {owner}:{name}=..." if owner else ""
 
     def _near_option(self, word: str) -> str:
@@ -116,7 +118,7 @@ class Parser(argparse.ArgumentParser):
     def _with_option(self) -> str:
         """How to name what people most often name without its option."""
         named = {"-p": "a policy with -p", "--trace": "a trace with --trace"}
-        known = [said for option, said in named.items() if option in self._option_string_actions]
+        known = [hint for option, hint in named.items() if option in self._option_string_actions]
         return f"; name {', '.join(known)}" if known else ""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -157,7 +159,7 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summa
 def add_options(parser: Parser, kind: type) -> None:
     """Give a parser the options of a class; what is not typed is absent from what it reads."""
     # The usage line has the options in the order in which they are added: those below no heading come first.
-    for field, typed in sorted(declared(kind), key=lambda one: one[1].group != ""):
+    for field, typed in sorted(declared(kind), key=lambda pair: pair[1].group != ""):
         if isinstance(typed, Nested):
             _add_nested(parser, field.name, typed, typed.default, typed)
         else:
@@ -187,8 +189,8 @@ def _add_nested(parser: Parser, within: str, nested: Nested, value: object, oute
 
 def _add_option(parser: Parser, field: Field[Any], typed: Option, default: object, dest: str, group: str) -> None:
     names = flags(field, typed)
-    said = typed.said.replace("%", "%%")
-    how: dict[str, Any] = {"help": said, "default": argparse.SUPPRESS}
+    help_text = typed.help_text.replace("%", "%%")
+    how: dict[str, Any] = {"help": help_text, "default": argparse.SUPPRESS}
     if is_switch(field):
         how["action"] = "store_true" if field.type is bool else argparse.BooleanOptionalAction
     else:
@@ -197,7 +199,7 @@ def _add_option(parser: Parser, field: Field[Any], typed: Option, default: objec
         how |= {"choices": typed.choices} if typed.choices else {}
         how |= {"nargs": "?", "const": typed.alone} if typed.alone is not None else {}
         if default not in (None, (), "", MISSING):
-            how["help"] = f"{said} (default {_shown(default)})"
+            how["help"] = f"{help_text} (default {_shown(default)})"
     if names:
         how |= {"action": "append"} if typed.repeats else {}
         how |= {"dest": dest, "required": default is MISSING and not typed.one_of}

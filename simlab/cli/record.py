@@ -40,7 +40,7 @@ def run(options: RecordOptions) -> int:
     trace = record.run(options)
     speed = recording_speed(options.folder)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    is_uno = any(kept.noise for kept in trace.manifest.draft_sets.values())
+    is_uno = any(draft_set.noise for draft_set in trace.manifest.draft_sets.values())
     policies = UNO_FIRST if is_uno else first_policies(list(trace.manifest.draft_sets))
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0

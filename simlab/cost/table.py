@@ -237,7 +237,7 @@ class CostTable:
 
         What the router reads before anything is drafted is made in each round, whatever route it then takes.
         """
-        return self._with_channels(route.needs, tuple(dict.fromkeys((*route.needs.made, *router.needs.foreseen))))
+        return self._with_channels(route.needs, tuple(dict.fromkeys((*route.needs.made, *router.needs.predicted))))
 
     def _with_channels(self, needs: Needs, made: tuple[ChannelNeed, ...]) -> "CostTable":
         """This table for rounds that need a draft or none, and for which some channels are made."""
@@ -281,7 +281,7 @@ class CostTable:
         contexts: Longs,
         num_drafted: Longs,
         ends: Longs | None = None,
-        num_asked: Longs | None = None,
+        num_requested: Longs | None = None,
     ) -> Doubles:
         """The sums of `at` over the rounds of each text, added in their order.
 
@@ -290,7 +290,7 @@ class CostTable:
             contexts: int64 ``[R]``.
             num_drafted: int64 ``[R]``, the root not counted.
             ends: int64 ``[S]``, where the rounds of each text end; None: there is one text.
-            num_asked: int64 ``[R]``, branches that were asked for; None: channels cost what is declared.
+            num_requested: int64 ``[R]``, branches that were asked for; None: channels cost what is declared.
 
         Returns:
             float64 ``[S, P]``.
@@ -299,9 +299,9 @@ class CostTable:
         self._check(table.seconds.shape[1], contexts, num_drafted)
         ends = np.array([len(contexts)], np.int64) if ends is None else ends
         sums = _sum_seconds(table, contexts, num_drafted, ends)
-        if num_asked is not None and CHANNEL in stages:
+        if num_requested is not None and CHANNEL in stages:
             asked = _asked_stages(self.contexts, [self])
-            sums[:, list(stages).index(CHANNEL)] = _sum_seconds(asked, contexts, num_asked, ends)[:, 0]
+            sums[:, list(stages).index(CHANNEL)] = _sum_seconds(asked, contexts, num_requested, ends)[:, 0]
         return sums
 
     def stages(self, stages: Sequence[str]) -> StageTable:
@@ -319,7 +319,7 @@ class CostTable:
         contexts: Longs,
         num_drafted: Longs,
         ends: Longs,
-        num_asked: Longs | None = None,
+        num_requested: Longs | None = None,
     ) -> Doubles:
         """What the rounds of each text cost at each of the ``draws``, all paid stages together.
 
@@ -328,17 +328,17 @@ class CostTable:
             contexts: int64 ``[R]``.
             num_drafted: int64 ``[R]``, the root not counted; both within the table.
             ends: int64 ``[S]``, where the rounds of each text end.
-            num_asked: int64 ``[R]``, as `sums` has them.
+            num_requested: int64 ``[R]``, as `sums` has them.
 
         Returns:
             float64 ``[S, len(draws)]``.
         """
-        if num_asked is None or CHANNEL not in stages:
+        if num_requested is None or CHANNEL not in stages:
             return _sum_seconds(self.draw_stages(stages), contexts, num_drafted, ends)
         others = _sum_seconds(
             self.draw_stages([stage for stage in stages if stage != CHANNEL]), contexts, num_drafted, ends
         )
-        return others + _sum_seconds(_asked_stages(self.contexts, self.draws), contexts, num_asked, ends)
+        return others + _sum_seconds(_asked_stages(self.contexts, self.draws), contexts, num_requested, ends)
 
     def draw_stages(self, stages: Sequence[str]) -> StageTable:
         """What some stages cost together, a column for each of the ``draws``, for kernels."""
@@ -388,8 +388,10 @@ def _as_asked(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> Doubles | None
         return None
     others = sum((_channel_seconds(cost, need) for need in needs if need != asked), np.zeros(len(cost.contexts)))
     rest = dict(asked.least)
-    each = [replace(asked, least=tuple((rest | {"branches": units}).items())) for units in range(1, asked.units + 1)]
-    return np.stack([others, *(others + _channel_seconds(cost, need) for need in each)], axis=1)
+    by_units = [
+        replace(asked, least=tuple((rest | {"branches": units}).items())) for units in range(1, asked.units + 1)
+    ]
+    return np.stack([others, *(others + _channel_seconds(cost, need) for need in by_units)], axis=1)
 
 
 def _asked_stages(contexts: Longs, tables: Sequence[CostTable]) -> StageTable:
@@ -403,21 +405,21 @@ def _asked_stages(contexts: Longs, tables: Sequence[CostTable]) -> StageTable:
 def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:
     """What a channel takes at each context, float64 ``[C]``."""
     measure = f"measure it with `simlab profile --channel {need.name}=CHECKPOINT"
-    found = cost.channels.get(need.name)
-    if found is None and cost.origin == IMPORTED:
+    channel = cost.channels.get(need.name)
+    if channel is None and cost.origin == IMPORTED:
         raise CostError(f"{cost.label} {NO_CHANNELS} (asked for: {need.name}).")
-    if found is None:
+    if channel is None:
         raise CostError(
             f"{cost.label} does not say what the channel {need.name} takes; {measure} --resume --out "
             "FILE`, which adds it to a file of this machine."
         )
-    if not found.units[0] <= need.units <= found.units[-1]:
+    if not channel.units[0] <= need.units <= channel.units[-1]:
         raise CostError(
             f"the channel {need.name} is read with {need.units} {need.units_of}, and {cost.label} has "
-            f"latencies of {', '.join(map(str, found.units.tolist()))}; {measure} --units {need.units} --resume --out "
-            "FILE`."
+            f"latencies of {', '.join(map(str, channel.units.tolist()))}; {measure} --units {need.units} --resume "
+            "--out FILE`."
         )
-    return found.at(need.units)
+    return channel.at(need.units)
 
 
 @borrowing_kernel
@@ -472,7 +474,7 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
         total = StageSeconds()
         for index, route in enumerate(routes):
             own = rounds.of_route(index)
-            own = own if route.needs.paid_as_asked is not None else replace(own, num_asked=None)
+            own = own if route.needs.billed_by_use is not None else replace(own, num_requested=None)
             total += price_rounds(own, prompt_length, cost.charged_route(policy, route), route.needs.draft)
         return total
     if is_plain_decoding(policy):
@@ -492,5 +494,5 @@ def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with
     """
     paid = STAGES if with_draft else STAGES[1:]
     contexts = rounds.positions + prompt_length
-    sums = cost.sums(paid, contexts, rounds.num_drafted, num_asked=rounds.num_asked)[0].tolist()
+    sums = cost.sums(paid, contexts, rounds.num_drafted, num_requested=rounds.num_requested)[0].tolist()
     return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})

@@ -63,12 +63,12 @@ def _gib(num_bytes: int) -> str:
 @cache
 def _available_bytes() -> int:
     """The memory of this machine, of this container, or that the shell allows this process; the least of them."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    found += [soft] if soft != resource.RLIM_INFINITY else []
+    sizes += [soft] if soft != resource.RLIM_INFINITY else []
     for cgroup in _CGROUPS:
         try:
-            found.append(int(Path(cgroup).read_text(encoding="ascii")))
+            sizes.append(int(Path(cgroup).read_text(encoding="ascii")))
         except (OSError, ValueError):
             continue
-    return min(one for one in found if one > 0)
+    return min(size for size in sizes if size > 0)

@@ -398,8 +398,8 @@ def choose(logits: Floats, sampling: Sampling, key: int, position: int) -> Choic
 
 def gap_of(logits: Floats, emitted: int, sampling: Sampling, key: int, position: int) -> float:
     """By how much ``emitted`` beats the best other token of one row, float32 ``[V]``; see `gaps_of`."""
-    place = np.array([key], np.uint64), np.array([position], np.int64)
-    return float(gaps_of(logits[np.newaxis, :], np.array([emitted], np.int32), sampling, *place)[0])
+    where = np.array([key], np.uint64), np.array([position], np.int64)
+    return float(gaps_of(logits[np.newaxis, :], np.array([emitted], np.int32), sampling, *where)[0])
 
 
 def sequence_key(sampling: Sampling, prompt: Prompt) -> int:

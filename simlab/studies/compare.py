@@ -19,7 +19,7 @@ from simlab.errors import UsageError, named_or_listed
 from simlab.options import by_option, limit_option, option, policies_option, study
 from simlab.policies.parsing.parse import label_of, parse_policies
 from simlab.policy import GivenPolicies, GivenPolicy, given_policies
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, largest_budget
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayRun, replay_trace
@@ -99,7 +99,7 @@ class ComparisonTable(StudyResult):
         return {
             **{letter: source.heading for letter, source in zip("AB", self.sources, strict=False)},
             "measure": self.measure,
-            "verdicts": [verdict_sentence(one) for one in self.of_measure],
+            "verdicts": [verdict_sentence(comparison) for comparison in self.of_measure],
             "left_out": {
                 name: [list(prompt) for prompt in prompts] for name, prompts in self.left_out.items() if prompts
             },
@@ -181,9 +181,9 @@ def compare(options: CompareOptions) -> ComparisonTable:
     same = options.second is None and len(options.cost) < 2 and len(options.draft_set) < 2
     rows_a, rows_b = (_rows_of(options, side) for side in (0, 1))
     pairs = _pairs(options, rows_a, rows_b, same)
-    runs, places = _runs(rows_a, rows_b, pairs, same)
+    runs, indices = _runs(rows_a, rows_b, pairs, same)
     shared, left_out = shared_runs(runs)
-    comparisons = tuple(compare_runs(shared, places, options.by, options.correction))
+    comparisons = tuple(compare_runs(shared, indices, options.by, options.correction))
     if not comparisons:
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
     chosen = options.measure or headline_measure(comparisons)
@@ -203,7 +203,7 @@ def _rows_of(options: CompareOptions, side: int) -> ComparedRows:
     typed = options.policies if side == 0 or options.against is None else (options.against,)
     wanted, prices, draft = given_policies(typed), _of_side(options.cost, side), _of_side(options.draft_set, side)
     if isinstance(source, ReplayTable):
-        name, rows = f"replay of {source.trace.place}", source.rows
+        name, rows = f"replay of {source.trace.location}", source.rows
     elif not isinstance(source, Trace) and (file := results_of(source)).is_file():
         name, rows = str(source), read_results(file)
     else:
@@ -222,18 +222,18 @@ def _of_results(
     rows = everything if kind is None else everything.filter(everything["kind"] == kind)
     kinds = sorted(set(rows["kind"]))
     if len(kinds) != 1:
-        there = "both predicted and measured rows; choose with --kind" if kinds else f"no {kind} rows"
-        raise UsageError(f"{name} holds {there}")
+        held = "both predicted and measured rows; choose with --kind" if kinds else f"no {kind} rows"
+        raise UsageError(f"{name} holds {held}")
     if prices is not None:
         rows = rows.filter(rows["cost_id"].eq_missing(prices))
     ids = list(rows["cost_id"].unique(maintain_order=True))
     if len(ids) != 1:
-        listed = ", ".join(str(one) for one in everything["cost_id"].unique(maintain_order=True))
+        listed = ", ".join(str(cost_id) for cost_id in everything["cost_id"].unique(maintain_order=True))
         raise UsageError(f"{name} holds rows of the latency profiles {listed}; choose one with --cost ID")
     parts = [name, kinds[0], *([] if ids[0] is None else [f"latency profile {ids[0]}"])]
     table = list(rows.select("policy", "name").unique(maintain_order=True).iter_rows())
     labels = [label for label, _ in table]
-    asked = tuple(label_of(one) for one in wanted)
+    asked = tuple(label_of(policy) for policy in wanted)
     for label in asked:
         if label not in labels:
             listed = named_or_listed(label, labels, f"it has {', '.join(labels)}")
@@ -250,7 +250,7 @@ def _of_trace(
     draft_set: str | None,
 ) -> ComparedRows:
     trace = source if isinstance(source, Trace) else open_trace(source)
-    name = trace.place if isinstance(source, Trace) else str(source)
+    name = trace.location if isinstance(source, Trace) else str(source)
     if options.kind == "measured":
         raise UsageError(f"{name} is no result file, and a replay measures nothing; leave out --kind")
     draft = trace.draft_name(draft_set)
@@ -258,9 +258,9 @@ def _of_trace(
     policies = parse_policies(wanted or WITHOUT_CHOICE, TraceArtefacts(prices, trace, draft))
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
     plain = [
-        policy for policy in parse_policies(["ar"]) if policy.policy_id not in {each.policy_id for each in policies}
+        policy for policy in parse_policies(["ar"]) if policy.policy_id not in {asked.policy_id for asked in policies}
     ]
-    machine = PricedPolicies(prices, (*plain, *policies))
+    machine = PoliciesOnMachine(prices, (*plain, *policies))
     rows = replay_trace(trace, draft, [machine], options.limit, ReplayRun(best_budgets=False))
     heading = f"{name}, replayed, draft set {draft}, latency profile {prices.heading}"
     return ComparedRows(heading, rows, tuple(policy.label for policy in policies))
@@ -270,13 +270,13 @@ def _runs(
     first: ComparedRows, second: ComparedRows, pairs: Sequence[tuple[str, str]], same: bool
 ) -> tuple[list[PolicyRun], list[tuple[int, int]]]:
     """Each policy of each source once, and the pairs by their places in the list."""
-    names = [(one, other) if same else (f"{one} (A)", f"{other} (B)") for one, other in pairs]
+    names = [(ours, theirs) if same else (f"{ours} (A)", f"{theirs} (B)") for ours, theirs in pairs]
     runs: dict[str, PolicyRun] = {}
     for labels, both in zip(pairs, names, strict=True):
         for rows, label, name in zip((first.rows, second.rows), labels, both, strict=True):
             runs.setdefault(name, PolicyRun(name, rows.filter(policy=label), rows.filter(name="ar")))
     order = list(runs)
-    return list(runs.values()), [(order.index(one), order.index(other)) for one, other in names]
+    return list(runs.values()), [(order.index(ours), order.index(theirs)) for ours, theirs in names]
 
 
 def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
@@ -301,10 +301,10 @@ def _pairs(options: CompareOptions, first: ComparedRows, second: ComparedRows, s
         return [(ours[0], other) for other in ours[1:]]
     if len(ours) == len(theirs) == 1:
         return [(ours[0], theirs[0])]
-    found = [(our, our) for our in ours if our in theirs]
-    if not found:
+    shared = [(our, our) for our in ours if our in theirs]
+    if not shared:
         raise UsageError(
             f"no policy is in both: A has {', '.join(ours)}, B has {', '.join(theirs)}; name one of each: "
             "-p ONE --against OTHER"
         )
-    return found
+    return shared

@@ -10,7 +10,7 @@ from typing import ClassVar, Generic
 import polars as pl
 
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
-from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
+from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, RootScan, curve_rows, scan_roots, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
 from simlab.analysis.table.estimates import Figures
@@ -43,16 +43,16 @@ from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.known_prices import told_apart
+from simlab.studies.inputs.price_resolution import step_resolution
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TraceJob, TraceSource, first_prompts, handed, opened
+from simlab.studies.inputs.trace import TraceJob, TraceSource, first_prompts, opened, trace_handle
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
-from simlab.workers.threads import Workers, not_told
+from simlab.workers.threads import Workers, ignore_progress
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -89,12 +89,12 @@ class CurveInputs:
     @cached_property
     def orders(self) -> dict[str, BestFirst]:
         """By the names of their edge models."""
-        found = {}
+        orders = {}
         for name, policy in self.named.items():
             order = order_of(policy.policy)
             assert isinstance(order, BestFirst)
-            found[name] = order
-        return found
+            orders[name] = order
+        return orders
 
     @cached_property
     def machines(self) -> list[CurveMachine]:
@@ -116,7 +116,7 @@ class CurveInputs:
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
         if total == 0:
-            raise TraceError(f"{self.trace.place} holds no rounds, so there are no curves")
+            raise TraceError(f"{self.trace.location} holds no rounds, so there are no curves")
         return total
 
 
@@ -134,19 +134,21 @@ class _CurveRoots:
     workers: Workers
     advance: Callable[[int], None]
 
-    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
         """Where some roots are and what is found there."""
         inputs, shared = self.inputs, self.workers.shares_memory
         visits = None if inputs.visits is None else inputs.visits.policy
-        job = _LookingJob(handed(inputs.trace, self.workers), inputs.draft, inputs.channels, visits, order, most, look)
+        job = _ScanJob(
+            trace_handle(inputs.trace, self.workers), inputs.draft, inputs.channels, visits, order, most, look
+        )
         runs = [tuple(inputs.wanted)] if shared else inputs.trace.runs(frozenset(inputs.wanted))
-        for where, found, num_roots in self.workers.results(job, runs, not_told):
-            yield where, found
+        for where, result, num_roots in self.workers.results(job, runs, ignore_progress):
+            yield where, result
             self.advance(num_roots)
 
 
 @dataclass
-class _LookingJob(TraceJob, Generic[Found]):
+class _ScanJob(TraceJob, Generic[Found]):
     """A look at roots; a unit are sequences of whole shards, so that parts are the same everywhere.
 
     Attributes:
@@ -161,7 +163,7 @@ class _LookingJob(TraceJob, Generic[Found]):
     visits: AnyPolicy | None
     order: BestFirst
     most: int
-    look: Look[Found]
+    look: RootScan[Found]
 
     def make_ready(self) -> None:
         """The replay of the policy whose rounds count."""
@@ -174,7 +176,7 @@ class _LookingJob(TraceJob, Generic[Found]):
     def work(self, part: RecordedTexts) -> tuple[pl.DataFrame, Found, int]:
         """Where the roots are that count, what is found there, and how many were looked at."""
         chosen = None if self._replay is None else self._visited
-        return *look_at(part, chosen, self.order, self.most, self.look), len(part.roots.places)
+        return *scan_roots(part, chosen, self.order, self.most, self.look), len(part.roots.token_indices)
 
     def _visited(self, texts: RecordedTexts) -> Longs:
         assert self._replay is not None
@@ -234,7 +236,7 @@ class CurveTable(StudyResult):
                 if setting.halves is not None
             ],
             "prices": [
-                {"cost_id": price.cost_id, **told_apart(price.file).row()} for price in inputs.prices if price.file
+                {"cost_id": price.cost_id, **step_resolution(price.file).row()} for price in inputs.prices if price.file
             ],
             "worst_curves": [self.worst(setting) for setting in self.settings],
         }
@@ -325,7 +327,7 @@ def curves(options: CurvesOptions) -> CurveTable:
     inputs = _inputs(options)
     once, on_ray = inputs.num_roots(), ray_options(options.ray, options.workers)
     with (
-        workers_on(on_ray, options.threads) as what,
+        workers_on(on_ray, options.threads) as workers,
         progress_bar(options.progress, "curves", "root", unit_scale=True) as bar,
     ):
 
@@ -334,7 +336,7 @@ def curves(options: CurvesOptions) -> CurveTable:
             bar.total = -(-(bar.n + number) // once) * once
             bar.update(number)
 
-        rows, settings = curve_rows(inputs.orders, inputs.machines, _CurveRoots(inputs, what, advance), inputs.most)
+        rows, settings = curve_rows(inputs.orders, inputs.machines, _CurveRoots(inputs, workers, advance), inputs.most)
     made = CurveTable(inputs, rows, settings, options.by)
     if options.out is not None:
         made.write(Path(options.out))
@@ -366,13 +368,13 @@ def _inputs(options: CurvesOptions) -> CurveInputs:
 
 
 def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) -> list[Prices]:
-    found: dict[str, Prices] = {}
+    by_cost: dict[str, Prices] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, trace, draft, limit)
         if prices.cost is None:
-            raise CostError(f"curves need a latency profile. {prices.why_none}")
-        found.setdefault(prices.cost.cost_id, prices)
-    return list(found.values())
+            raise CostError(f"curves need a latency profile. {prices.no_latency_reason}")
+        by_cost.setdefault(prices.cost.cost_id, prices)
+    return list(by_cost.values())
 
 
 def _halves(prices: Prices) -> list[CostTable]:
@@ -391,7 +393,7 @@ def _heading(prices: Prices) -> str:
     file = prices.file
     if file is None:
         return prices.heading
-    known, *more = told_apart(file).lines()
+    known, *more = step_resolution(file).lines()
     lines = [prices.heading, f"prices   {known}", *(f"         {line}" for line in more)]
     visits = fewest_samples(file.samples) // file.visits.rounds
     if 1 < visits < FEW_VISITS:
@@ -416,21 +418,21 @@ def _named_edges(
     edges: Sequence[str], calibration: Path | None, artefacts: TraceArtefacts, most: int
 ) -> tuple[dict[str, NamedPolicy], str]:
     """A policy for each edge model, and why there is none for calibrated probabilities, unless they were asked for."""
-    found, without = {}, ""
+    policies, without = {}, ""
     table = "" if calibration is None else f",table={json.dumps(str(calibration))}"
     for name in edges or (RAW, CALIBRATED):
         typed = f"ddtree:budget={most}" if name == RAW else f"calibrated:budget={most}{table}"
         try:
-            found[name] = _one_policy(typed, artefacts)
+            policies[name] = _one_policy(typed, artefacts)
         except PolicyError as error:
             if edges or calibration is not None:
                 raise
             without = f"No calibrated probabilities: {error}"
-    return found, without
+    return policies, without
 
 
 def _one_policy(typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
-    found = parse_policies([typed], artefacts)
-    if len(found) != 1:
-        raise UsageError(f"expected one policy, whose rounds to look at; {typed} makes {len(found)}")
-    return found[0]
+    policies = parse_policies([typed], artefacts)
+    if len(policies) != 1:
+        raise UsageError(f"expected one policy, whose rounds to look at; {typed} makes {len(policies)}")
+    return policies[0]

@@ -117,19 +117,19 @@ def _check_width(source: FitSource, top_k: int) -> None:
     """Refuse more ranks than the trace keeps at every depth."""
     if top_k > source.kept.min_width:
         raise UsageError(
-            f"--top-k {top_k} reads more ranks than {source.trace.place} keeps at every depth, which is "
+            f"--top-k {top_k} reads more ranks than {source.trace.location} keeps at every depth, which is "
             f"{source.kept.min_width}; read fewer, or record with --min-width {top_k}"
         )
 
 
 def _write_table(out: Path, kind: str, source: FitSource, values: Doubles) -> TableFile:
     """Write a fitted table, with what it was fitted on."""
-    kept, manifest = source.kept, source.trace.manifest
+    draft_set, manifest = source.kept, source.trace.manifest
     file = TableFile(
         kind=kind,
         target=manifest.target,
-        drafter=kept.model,
-        block_size=kept.block_size,
+        drafter=draft_set.model,
+        block_size=draft_set.block_size,
         text_id=source.trace.text_id,
         draft_id=source.trace.draft_ids[source.draft],
         num_positions=source.num_positions,
@@ -236,7 +236,7 @@ def fit_calibration(options: CalibrationOptions) -> CalibrationFit:
     source = _source(options.trace, options.draft_set, options.limit)
     _check_width(source, options.top_k)
     if source.num_prompts < 2:
-        raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
+        raise UsageError(f"{source.trace.location} has fewer than 2 prompts, so none can be held out; record more")
     with tracking(options.track, "train calibration", lambda: source.to_json() | {"top_k": options.top_k}) as tracker:
         parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
         for sequence in source.recorded():
@@ -340,13 +340,13 @@ class PriceFit(StudyResult):
         source: the rounds' recording.
         prices: what rounds cost.
         policy: as it is typed, with its rate.
-        found: the rate, the rounds at it, and what was tried.
+        fixed_point: the rate, the rounds at it, and what was tried.
     """
 
     source: FitSource
     prices: Prices
     policy: str
-    found: FixedPoint
+    fixed_point: FixedPoint
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -355,15 +355,15 @@ class PriceFit(StudyResult):
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab train price --json`` prints."""
-        rounds = self.found.rounds
+        rounds = self.fixed_point.rounds
         return {
             "kind": "price",
             "policy": self.policy,
             "cost": self.prices.cost_id,
             **self.source.to_json(),
-            "rate": self.found.rate,
-            "settled": self.found.settled,
-            "rates": list(self.found.rates),
+            "rate": self.fixed_point.rate,
+            "settled": self.fixed_point.settled,
+            "rates": list(self.fixed_point.rates),
             "rounds": rounds.num_rounds,
             "expected_per_s": rounds.expected_per_s,
             "committed_per_s": rounds.committed_per_s,
@@ -371,12 +371,12 @@ class PriceFit(StudyResult):
 
     def text(self) -> str:
         """The lines that ``simlab train price`` prints."""
-        rounds = self.found.rounds
-        tried = f"{len(self.found.rates)} rates were tried"
-        ended = "the last one settled it" if self.found.settled else "they take turns; this is the best of them"
+        rounds = self.fixed_point.rounds
+        tried = f"{len(self.fixed_point.rates)} rates were tried"
+        ended = "the last one settled it" if self.fixed_point.settled else "they take turns; this is the best of them"
         return (
             f"{self.source.text()}\n{within_width(f'latency: {self.prices.heading}')}\n\n"
-            f"{self.found.rate:.6g} tokens/s; {tried}, {ended}.\n"
+            f"{self.fixed_point.rate:.6g} tokens/s; {tried}, {ended}.\n"
             f"Its {rounds.num_rounds:,} rounds predict {rounds.expected_per_s:.2f} tokens/s by their path "
             f"probabilities and bring {rounds.committed_per_s:.2f}.\nPolicy: {self.policy}"
         )
@@ -419,7 +419,7 @@ def fit_price(options: PriceOptions) -> PriceFit:
     settings = {"policy": label, "cost": prices.cost_id}
     with tracking(options.track, "train price", lambda: source.to_json() | settings) as tracker:
         with as_usage_error():
-            found = fixed_point(built, lambda: source.recorded(channels_read([built])))
-        fit = PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={found.rate:.6g}", found)
+            point = fixed_point(built, lambda: source.recorded(channels_read([built])))
+        fit = PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={point.rate:.6g}", point)
         tracker.results(fit.to_json())
     return fit

@@ -11,7 +11,7 @@ from simlab.errors import UsageError
 from simlab.options import option, progress_option, study
 from simlab.studies.inputs.progress import progress_bar
 from simlab.traces.artefacts.kinds import format_of
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import read_manifest
 from simlab.traces.parts import merge_recordings
 from simlab.traces.results.checks import KEYS, find_missing_rows
@@ -126,7 +126,7 @@ def merge(options: MergeOptions) -> Merged:
     if len(options.parts) < 2:
         raise UsageError("a merge takes two or more result files")
     parts, out = tuple(options.parts), Path(options.out)
-    with writing_alone(out):
+    with exclusive_lock(out):
         if out.exists():
             raise UsageError(f"{out} is there already; give another --out")
         formats = {format_of(Path(path)) for path in parts}
@@ -148,8 +148,8 @@ def _merged_trace(
             f"{folders[0]} is a folder and {others[0]} is none; merge parts of recordings, or result files"
         )
     with progress_bar(progress, "merge", "shard") as bar:
-        place = merge_recordings(folders, None if out is None else Path(out), bar.update)
-    return Merged(tuple(paths), place, "shards", len(read_manifest(place).held().shards))
+        folder = merge_recordings(folders, None if out is None else Path(out), bar.update)
+    return Merged(tuple(paths), folder, "shards", len(read_manifest(folder).held().shards))
 
 
 def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:
@@ -181,10 +181,10 @@ def _check_parts(paths: Sequence[str | Path], noted: Sequence[NotedPart | None],
     ):
         policies.setdefault(file, []).append(tuple(policy))
     (first, wanted), *others = policies.items() or [(0, [])]
-    for file, found in others:
-        if found != wanted:
+    for file, own in others:
+        if own != wanted:
             raise UsageError(
-                f"{paths[first]} and {paths[file]} are parts of different replays: {_differing(wanted, found)}"
+                f"{paths[first]} and {paths[file]} are parts of different replays: {_differing(wanted, own)}"
             )
     unfinished = find_missing_rows(once.drop("file"))
     asked = noted[0].of.get("sequences") if noted[0] is not None else None
@@ -194,12 +194,12 @@ def _check_parts(paths: Sequence[str | Path], noted: Sequence[NotedPart | None],
         raise UsageError(f"a part is not finished: {unfinished}; finish it with --resume")
 
 
-def _differing(wanted: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]) -> str:
+def _differing(wanted: Sequence[tuple[str, ...]], own: Sequence[tuple[str, ...]]) -> str:
     """In which policy two lists of policies differ."""
-    for one in (*wanted, *found):
-        if one not in wanted or one not in found:
-            where = "first" if one in wanted else "second"
-            return f"{one[0]} ({one[1]}, latency profile {one[2]}) is in the {where} alone"
+    for row in (*wanted, *own):
+        if row not in wanted or row not in own:
+            where = "first" if row in wanted else "second"
+            return f"{row[0]} ({row[1]}, latency profile {row[2]}) is in the {where} alone"
     return "their policies stand in another order"
 
 
@@ -220,11 +220,11 @@ def _check_contradictions(once: Results, paths: Sequence[str | Path]) -> None:
     both = files.filter(pl.col("file").list.len() > 1)
     if both.is_empty():
         return
-    one = both.row(0, named=True)
-    first, second = (paths[place] for place in one["file"][:2])
-    what = "measured" if one["kind"] == "measured" else "replayed"
+    row = both.row(0, named=True)
+    first, second = (paths[number] for number in row["file"][:2])
+    what = "measured" if row["kind"] == "measured" else "replayed"
     raise UsageError(
-        f"{first} and {second} both hold what {one['policy']} did on sequence {one['sequence']} of text "
-        f"{one['text_id']}, {what} with other outcomes; merge files of different policies, prompts, latency profiles "
+        f"{first} and {second} both hold what {row['policy']} did on sequence {row['sequence']} of text "
+        f"{row['text_id']}, {what} with other outcomes; merge files of different policies, prompts, latency profiles "
         "or traces"
     )

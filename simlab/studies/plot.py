@@ -72,12 +72,12 @@ def advice_pictures(advice: "Advice") -> Pictures:
     return {"advice": lambda: advice_chart(advice.batches)}
 
 
-def optimize_pictures(found: "OptimizeResult") -> Pictures:
+def optimize_pictures(optimized: "OptimizeResult") -> Pictures:
     """The choice against its rivals, and the finalists on the evaluation prompts."""
-    cost_id = found.inputs.evaluation.prices[0].cost_id
-    comparisons = found.choice.standing.comparisons
+    cost_id = optimized.inputs.evaluation.prices[0].cost_id
+    comparisons = optimized.choice.standing.comparisons
     differences: Pictures = {DIFFERENCES: lambda: difference_chart(comparisons)} if comparisons else {}
-    return {**differences, "speed": lambda: speed_chart(split_rows(found.results, cost_id))}
+    return {**differences, "speed": lambda: speed_chart(split_rows(optimized.results, cost_id))}
 
 
 def curve_pictures(table: "CurveTable") -> Pictures:
@@ -106,9 +106,9 @@ def scoring_pictures(table: "ScoringTable") -> Pictures:
     return {key: partial(drawn, key) for key in ("reliability", "first-candidates", "gap", "waste")}
 
 
-def confirmation_pictures(found: "Confirmation") -> Pictures:
+def confirmation_pictures(confirmation: "Confirmation") -> Pictures:
     """Predicted beside measured speedups."""
-    return {"agreement": lambda: agreement_chart(found.policies)}
+    return {"agreement": lambda: agreement_chart(confirmation.policies)}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -190,13 +190,13 @@ def plot(options: PlotOptions) -> Picture:
     out = path_or_none(options.out)
     if out is not None:
         picture_format(out)
-    places = paths(options.results)
+    files = paths(options.results)
     if options.show == DIFFERENCES:
-        chart = _differences(places, options)
+        chart = _differences(files, options)
     else:
         if options.policies or options.against is not None:
             raise UsageError(f"-p and --against are for --show {DIFFERENCES}; other pictures are of all policies")
-        inputs = inputs_of_results(places, options.trace, options.draft_set, path_or_none(options.cost))
+        inputs = inputs_of_results(files, options.trace, options.draft_set, path_or_none(options.cost))
         chart = chart_of(inputs, options.show)
     picture = Picture(chart.on_white(), chart.title, chart.caption)
     if out is not None:
@@ -204,11 +204,11 @@ def plot(options: PlotOptions) -> Picture:
     return picture
 
 
-def _differences(places: Sequence[Path], options: PlotOptions) -> Chart:
-    if len(places) != 1:
-        raise UsageError(f"--show {DIFFERENCES} is of one result file; got {len(places)}; put them together with merge")
-    (place,) = places
+def _differences(files: Sequence[Path], options: PlotOptions) -> Chart:
+    if len(files) != 1:
+        raise UsageError(f"--show {DIFFERENCES} is of one result file; got {len(files)}; put them together with merge")
+    (file,) = files
     against = "chain" if options.against is None else options.against
     cost = () if options.cost is None else (str(options.cost),)
-    asked = CompareOptions(place, options.policies, against=against, cost=cost)
+    asked = CompareOptions(file, options.policies, against=against, cost=cost)
     return difference_chart(compare.run(asked).of_measure)

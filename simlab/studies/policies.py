@@ -140,16 +140,16 @@ def _block(policy: PolicyInfo) -> str:
     prose = [policy.summary, *policy.details]
     lines = [policy.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
     # A setting is not broken over two lines.
-    settings = ", ".join(each.replace(" ", _JOINED) for each in policy.settings)
-    said = {
+    settings = ", ".join(setting.replace(" ", _JOINED) for setting in policy.settings)
+    facts = {
         "settings": settings or "none",
         "reads": policy.reads,
         "exactness": policy.exactness,
         "source": policy.source,
         "as tree": policy.as_tree,
     }
-    said = {key: value for key, value in said.items() if value}
-    lines += [line for key, value in said.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
+    facts = {key: value for key, value in facts.items() if value}
+    lines += [line for key, value in facts.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
     return "\n".join(lines).replace(_JOINED, " ")
 
 
@@ -157,14 +157,14 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
 
 
-def policies_page(found: Sequence[PolicyInfo]) -> str:
+def policies_page(policies: Sequence[PolicyInfo]) -> str:
     """The page docs/reference/policies.md as Markdown."""
     overview = [
         f"| [`{policy.name}`](#{_anchor(policy.name)}) | {_cell(policy.summary)} | {_cell(policy.source)} |"
-        for policy in found
+        for policy in policies
     ]
     head = [_PAGE_HEAD, "| policy | what it drafts | source |\n|---|---|---|\n" + "\n".join(overview) + "\n"]
-    return "\n".join([*head, *(_section(policy) for policy in found)])
+    return "\n".join([*head, *(_section(policy) for policy in policies)])
 
 
 def _section(policy: PolicyInfo) -> str:
@@ -172,7 +172,7 @@ def _section(policy: PolicyInfo) -> str:
     facts = {"Reads": policy.reads, "Exactness": policy.exactness, "Source": policy.source}
     facts |= {"As a tree": f"`{policy.as_tree}`"} if policy.as_tree else {}
     listed = "\n".join(_filled(f"* *{key}*: {value}", "  ") for key, value in facts.items())
-    rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in policy.fields]
+    rows = [f"| `{setting.name}` | {_cell(setting.kind)} | {_default(setting)} |" for setting in policy.fields]
     table = "\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nNo settings.\n"
     return f"## {policy.name}\n\n{prose}\n\n{listed}\n{table}"
 
@@ -192,4 +192,4 @@ def _cell(text: str) -> str:
 
 def _anchor(name: str) -> str:
     """Where the heading of a section is found."""
-    return "".join(one for one in name.lower() if one.isalnum() or one in "-_")
+    return "".join(sign for sign in name.lower() if sign.isalnum() or sign in "-_")

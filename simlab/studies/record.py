@@ -27,7 +27,7 @@ def record(options: RecordOptions) -> Trace:
     if options.part is not None:
         raise UsageError("--shard records a part of a trace, which `record_part` does; leave it out")
     trace = open_trace(write_recording(options))
-    chain = next((name for name, one in trace.manifest.draft_sets.items() if one.is_chain), None)
+    chain = next((name for name, draft_set in trace.manifest.draft_sets.items() if draft_set.is_chain), None)
     if chain is None or chain in trace.manifest.channels or trace.manifest.hidden_states is not None:
         return trace
     head = ChannelOptions(

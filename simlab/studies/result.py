@@ -78,14 +78,14 @@ def with_settings(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object
     >>> [row["settings"] for row in with_settings([{"settings": '{"budget": 8}'}, {"settings": "{}"}])]
     [{'budget': 8}, {'budget': None}]
     """
-    found = [dict(settings_of(text)) if isinstance(text := row.get("settings"), str) else {} for row in rows]
-    names = list(dict.fromkeys(name for one in found for name in one))
+    settings = [dict(settings_of(text)) if isinstance(text := row.get("settings"), str) else {} for row in rows]
+    names = list(dict.fromkeys(name for own in settings for name in own))
     for name in names:
-        kinds = {type(one[name]) for one in found if one.get(name) is not None}
+        kinds = {type(own[name]) for own in settings if own.get(name) is not None}
         if len(kinds) > 1 and not kinds <= {int, float}:
-            for one in (one for one in found if name in one):
-                one[name] = json.dumps(one[name])
+            for own in (own for own in settings if name in own):
+                own[name] = json.dumps(own[name])
     return [
-        {**row, "settings": {name: one.get(name) for name in names} or None} if "settings" in row else dict(row)
-        for row, one in zip(rows, found, strict=True)
+        {**row, "settings": {name: own.get(name) for name in names} or None} if "settings" in row else dict(row)
+        for row, own in zip(rows, settings, strict=True)
     ]

@@ -38,9 +38,9 @@ from simlab.studies.inputs.trace import (
     TraceJob,
     TraceSource,
     first_prompts,
-    handed,
     opened,
     prompt_of,
+    trace_handle,
     whole_prompts,
 )
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -92,7 +92,9 @@ class ScoringInputs:
 
     def job(self, workers: Workers) -> "_ScoringJob":
         """What these workers do with the sequences of whole prompts."""
-        return _ScoringJob(handed(self.trace, workers), self.draft, tuple(self.policies), self.limits, self.prices.cost)
+        return _ScoringJob(
+            trace_handle(self.trace, workers), self.draft, tuple(self.policies), self.limits, self.prices.cost
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +139,7 @@ class ScoringTable(StudyResult):
         width = inputs.limits.width
         heading = (
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
-            f"latency  {prices.heading if prices.cost is not None else prices.why_none}",
+            f"latency  {prices.heading if prices.cost is not None else prices.no_latency_reason}",
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
         verdict = calibration_verdict(parts[-1][1].edges)
@@ -158,7 +160,9 @@ class ScoringTable(StudyResult):
         """Write a Parquet file with a row for each bin of each reliability curve."""
         inputs = self.inputs
         bins = [
-            {"slice": name, **flat(one)} for name, part in self.parts for one in part.reliability(lambda _where: True)
+            {"slice": name, **flat(figures)}
+            for name, part in self.parts
+            for figures in part.reliability(lambda _where: True)
         ]
         ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
         write_reliability(path, bins, {**ids, "simlab_version": VERSION})
@@ -214,15 +218,15 @@ def scoring(options: ScoringOptions) -> ScoringTable:
     on_ray = ray_options(options.ray, options.workers)
     inputs = _inputs(options)
     with (
-        workers_on(on_ray, threads=1) as what,
+        workers_on(on_ray, threads=1) as workers,
         progress_bar(options.progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
     ):
 
-        def told(_what: str, num_roots: int) -> None:
+        def report(_what: str, num_roots: int) -> None:
             bar.update(num_roots)
 
-        units = [tuple(inputs.wanted)] if what.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
-        whole = Scoring.joined(list(what.results(inputs.job(what), units, told)))
+        units = [tuple(inputs.wanted)] if workers.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
+        whole = Scoring.joined(list(workers.results(inputs.job(workers), units, report)))
     made = ScoringTable(inputs, (*(whole.by_dataset() if options.by else ()), (None, whole)), options.details)
     if options.out is not None:
         made.write(Path(options.out))
@@ -258,12 +262,12 @@ class _ScoringJob(TraceJob):
 def _inputs(options: ScoringOptions) -> ScoringInputs:
     trace = opened(options.trace, [] if options.cost is None else [Path(options.cost)])
     draft = trace.draft_name(options.draft_set)
-    kept = trace.manifest.draft_sets[draft]
+    draft_set = trace.manifest.draft_sets[draft]
     prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     artefacts = TraceArtefacts(prices, trace, draft)
     policies, without = _policies(options.policies, artefacts)
-    reach = kept.exact_budget if prices.cost is None else min(kept.exact_budget, prices.cost.most_drafted)
-    most = _most(options.nodes, kept.exact_budget) if options.nodes is not None else min(MOST_NODES, reach)
+    reach = draft_set.exact_budget if prices.cost is None else min(draft_set.exact_budget, prices.cost.most_drafted)
+    most = _most(options.nodes, draft_set.exact_budget) if options.nodes is not None else min(MOST_NODES, reach)
     for policy in policies:
         if not policy.policy.needs.draft:
             raise UsageError(f"{policy.label} drafts nothing, so there is nothing to score; leave it out")
@@ -272,7 +276,7 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)
     if num_roots == 0:
-        raise TraceError(f"{trace.place} holds no rounds, so there is nothing to score")
+        raise TraceError(f"{trace.location} holds no rounds, so there is nothing to score")
     caps = tuple(sorted({most, *(cap for cap in CAPS if cap < most)}))
     return ScoringInputs(
         trace=trace,
@@ -281,8 +285,8 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
         prompts=list(dict.fromkeys(map(prompt_of, records))),
         num_roots=num_roots,
         policies=policies,
-        prices=prices.reaching(largest_budget(policies, kept.depth), by_default=not options.policies),
-        limits=ScoringLimits(most, caps, min(WIDTH, kept.min_width)),
+        prices=prices.reaching(largest_budget(policies, draft_set.depth), by_default=not options.policies),
+        limits=ScoringLimits(most, caps, min(WIDTH, draft_set.min_width)),
         in_sample=artefacts.in_sample(policies),
         without=without,
     )
@@ -292,13 +296,13 @@ def _policies(typed: GivenPolicies, artefacts: TraceArtefacts) -> tuple[list[Nam
     """Those that were asked for; or those of the default set that can be made, and why others cannot."""
     if typed:
         return parse_policies(typed, artefacts), ()
-    found, without = [], []
-    for one in WITHOUT_CHOICE:
+    policies, without = [], []
+    for text in WITHOUT_CHOICE:
         try:
-            found += parse_policies([one], artefacts)
+            policies += parse_policies([text], artefacts)
         except PolicyError as error:
             without.append(f"Left out: {error}")
-    return found, tuple(without)
+    return policies, tuple(without)
 
 
 def _most(nodes: int, exact_budget: int) -> int:

@@ -92,7 +92,7 @@ def show_round(
     if len(policies) != 1:
         raise UsageError(f"`{policy}` names {len(policies)} policies; a round is of one, so name one")
     if sequence is not None and not 0 <= sequence < len(recording.sequences()):
-        raise UsageError(f"{recording.place} holds {len(recording.sequences())} texts; there is no text {sequence}")
+        raise UsageError(f"{recording.location} holds {len(recording.sequences())} texts; there is no text {sequence}")
     decode = decoder_of(recording) or (lambda ids: " ".join(map(str, ids)))
     check_needs(policies[0].policy, recording.holds(name))
     channels = channels_read([policies[0].policy])
@@ -123,10 +123,10 @@ def most_telling_round(
     chosen = DDTree(BUDGET) if policy is None else policy
     best: tuple[int, RecordedSequence, Round] | None = None
     for recorded in sequences:
-        for one in rounds(chosen, recorded):
-            gained = one.num_accepted - chain_accepted(recorded, one.position)
-            if not one.clipped and gained > (best[0] if best else 0):
-                best = (gained, recorded, one)
+        for round_ in rounds(chosen, recorded):
+            gained = round_.num_accepted - chain_accepted(recorded, round_.position)
+            if not round_.clipped and gained > (best[0] if best else 0):
+                best = (gained, recorded, round_)
     return None if best is None else best[1:]
 
 
@@ -139,34 +139,34 @@ def chain_accepted(recorded: RecordedSequence, position: int) -> int:
     return int(np.cumprod(agree).sum())
 
 
-def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
+def round_text(recorded: RecordedSequence, round_: Round, decode: Decode) -> str:
     """Show a round to a person: the text before it, the tree, what was accepted.
 
     Args:
         recorded: the sequence.
-        one: a round on it.
+        round_: a round on it.
         decode: from token ids to text.
     """
-    shown = [_quoted(decode([token])) for token in one.tree.tokens.tolist()]
-    begin = max(0, one.position - _CONTEXT_TOKENS)
-    context = decode(recorded.text[begin : one.position + 1].tolist())
-    accepted = [shown[node] for node in one.path]
-    bonus = _quoted(decode([int(recorded.text[one.position + one.num_committed])]))
-    chain = chain_accepted(recorded, one.position)
+    shown = [_quoted(decode([token])) for token in round_.tree.tokens.tolist()]
+    begin = max(0, round_.position - _CONTEXT_TOKENS)
+    context = decode(recorded.text[begin : round_.position + 1].tolist())
+    accepted = [shown[node] for node in round_.path]
+    bonus = _quoted(decode([int(recorded.text[round_.position + round_.num_committed])]))
+    chain = chain_accepted(recorded, round_.position)
     lines = [
         f"The text so far ({recorded.prompt.dataset}, {recorded.prompt.prompt_id}), its last token the root:",
         "",
         *(f"  | {line}" for line in context.split("\n")),
         "",
-        f"The tree of {one.num_drafted} drafted tokens, with the drafter's probability of each token at its depth;",
+        f"The tree of {round_.num_drafted} drafted tokens, with the drafter's probability of each token at its depth;",
         "what the target says is marked with *:",
         "",
-        tree_text(one.tree, shown, _notes(recorded, one), (0, *one.path)),
+        tree_text(round_.tree, shown, _notes(recorded, round_), (0, *round_.path)),
         "",
-        f"Accepted: {one.num_accepted} of {one.num_drafted} drafted tokens: {' '.join(accepted)}",
+        f"Accepted: {round_.num_accepted} of {round_.num_drafted} drafted tokens: {' '.join(accepted)}",
         f"Bonus token, the target's own next one: {bonus}",
         (
-            f"The round commits {one.num_committed} tokens; the chain would have had {chain} accepted "
+            f"The round commits {round_.num_committed} tokens; the chain would have had {chain} accepted "
             f"and committed {chain + 1}."
         ),
     ]

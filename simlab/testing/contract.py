@@ -134,8 +134,8 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
         if tree.num_drafted:
             _break(policy, "drafted tokens although it declares that it needs no drafter")
         return
-    channels = [one for one in draft.channels.values() if isinstance(one, ScoredTokens)]
-    depths = [one.depth for one in (draft.marginals, *channels) if one is not None]
+    channels = [channel for channel in draft.channels.values() if isinstance(channel, ScoredTokens)]
+    depths = [tokens.depth for tokens in (draft.marginals, *channels) if tokens is not None]
     deepest = max(depths, default=0)
     scored = [_scored_nodes(channel, tree) for channel in channels]
     for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
@@ -156,14 +156,14 @@ def _scored_nodes(channel: ScoredTokens, tree: DraftTree) -> set[int]:
         return _nodes_of_transitions(channel, tree)
     if isinstance(channel, Branches):
         return _nodes_of_branches(channel, tree)
-    numbers, found = {0: 0}, set()
-    places = {(int(parent), int(token)): at + 1 for at, (parent, token) in enumerate(_edges(channel))}
+    numbers, nodes = {0: 0}, set()
+    indices = {(int(parent), int(token)): at + 1 for at, (parent, token) in enumerate(_edges(channel))}
     for node, parent in list(enumerate(tree.parents.tolist()))[1:]:
-        index = places.get((numbers.get(parent, -1), int(tree.tokens[node])))
+        index = indices.get((numbers.get(parent, -1), int(tree.tokens[node])))
         if index is not None:
             numbers[node] = index
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def _nodes_of_branches(channel: Branches, tree: DraftTree) -> set[int]:
@@ -184,7 +184,7 @@ def _edges(pool: Pool) -> Iterator[tuple[int, int]]:
 
 def _nodes_of_transitions(channel: Transitions, tree: DraftTree) -> set[int]:
     ends = np.cumsum(channel.num_rows)
-    found = set()
+    nodes = set()
     for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
         if depth > channel.depth:
             continue
@@ -192,8 +192,8 @@ def _nodes_of_transitions(channel: Transitions, tree: DraftTree) -> set[int]:
         above = tree.tokens[tree.parents[node]]
         own = [row for row in rows if depth == 1 or channel.previous[row - 1] == above]
         if any(tree.tokens[node] in channel.ids[row] for row in own):
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def _check_reach(policy: AnyPolicy, recorded: RecordedSequence, steps: list[_Step]) -> None:
@@ -231,10 +231,10 @@ def _as_recorded(marginals: Marginals, budget: int) -> Marginals:
     best = -np.sort(-np.concatenate(scores))[:budget]
     firsts = np.cumsum([0.0, *(row[0] if len(row) else -np.inf for row in rows)])
     used = [max(1, int(np.sum(first + row >= best[-1]))) for first, row in zip(firsts, rows, strict=False)]
-    kept = [marginals.at(depth + 1) for depth in range(marginals.depth)]
-    ids = np.concatenate([ids[:num] for (ids, _), num in zip(kept, used, strict=True)])
-    log_probs = np.concatenate([values[:num] for (_, values), num in zip(kept, used, strict=True)])
-    counts = [min(num, len(ids)) for (ids, _), num in zip(kept, used, strict=True)]
+    lists = [marginals.at(depth + 1) for depth in range(marginals.depth)]
+    ids = np.concatenate([ids[:num] for (ids, _), num in zip(lists, used, strict=True)])
+    log_probs = np.concatenate([values[:num] for (_, values), num in zip(lists, used, strict=True)])
+    counts = [min(num, len(ids)) for (ids, _), num in zip(lists, used, strict=True)]
     return Marginals(ids, log_probs, np.cumsum([0, *counts]).astype(np.int32), marginals.entropies)
 
 
@@ -248,9 +248,11 @@ def _untouched(draft: Draft, other: Draft) -> bool:
     return _same_arrays(draft.marginals, other.marginals)
 
 
-def _same_arrays(one: Marginals | Channel, other: Marginals | Channel | None) -> bool:
-    names = type(one).__slots__
-    return type(one) is type(other) and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+def _same_arrays(first: Marginals | Channel, second: Marginals | Channel | None) -> bool:
+    names = type(first).__slots__
+    return type(first) is type(second) and all(
+        np.array_equal(getattr(first, name), getattr(second, name)) for name in names
+    )
 
 
 def _equal(tree: DraftTree, other: DraftTree) -> bool:

@@ -9,7 +9,7 @@ from simlab.draft import Prompt
 from simlab.grid import to_grid
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.testing.made_up_channels import made_up_channel
+from simlab.testing.synthetic_channels import synthetic_channel
 
 _LEVELS, _UNKEPT = 4, 2
 """Distinct log-probabilities where they tie, and tokens of the vocabulary beyond the most that are kept."""
@@ -53,7 +53,7 @@ def random_text_for(policy: AnyPolicy, generator: np.random.Generator, most_kept
     if not policy.needs.channels:
         return recorded
     tied, vocab_size = bool(generator.random() < 0.5), most_kept + _UNKEPT
-    channels = {need.name: made_up_channel(need, recorded, vocab_size, tied) for need in policy.needs.channels}
+    channels = {need.name: synthetic_channel(need, recorded, vocab_size, tied) for need in policy.needs.channels}
     return replace(recorded, channels=channels)
 
 

@@ -104,8 +104,8 @@ class MlflowRun:
 
         self._client, self._entities = MlflowClient(), entities
         named = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = self._client.get_experiment_by_name(named)
-        experiment = self._client.create_experiment(named) if found is None else found.experiment_id
+        existing = self._client.get_experiment_by_name(named)
+        experiment = self._client.create_experiment(named) if existing is None else existing.experiment_id
         experiment = os.environ.get("MLFLOW_EXPERIMENT_ID", experiment)
         self._id = self._client.create_run(experiment, tags={"mlflow.source.name": job}).info.run_id
         params = [entities.Param(_mlflow_name(key), str(value)) for key, value in settings.items()]
@@ -192,8 +192,8 @@ TRACKERS = tuple(WRITERS)
 
 def track_option() -> Sequence[str]:
     """``--track``, which may be repeated."""
-    said = "write settings, numbers and results to an experiment tracker too; may be repeated"
-    return option((), said, choices=TRACKERS, repeats=True)
+    help_text = "write settings, numbers and results to an experiment tracker too; may be repeated"
+    return option((), help_text, choices=TRACKERS, repeats=True)
 
 
 _MOST_OF_A_REASON = 200
@@ -237,9 +237,9 @@ class Tracker:
 
     def files(self, *paths: str | Path | None) -> None:
         """Keep copies of result files; None, and what is not there, is left out."""
-        there = [Path(path) for path in paths if path is not None and Path(path).is_file()]
-        if there:
-            self._to_all(lambda writer: writer.files(there))
+        existing = [Path(path) for path in paths if path is not None and Path(path).is_file()]
+        if existing:
+            self._to_all(lambda writer: writer.files(existing))
 
     def end(self, has_failed: bool) -> None:
         """Close the run; what was not sent yet is sent."""
@@ -267,8 +267,8 @@ class Tracker:
 
 def check_trackers(names: Iterable[str]) -> tuple[str, ...]:
     """Refuse, before any work, a tracker that is unknown or not installed; returns the names, each once."""
-    found = tuple(dict.fromkeys(names))
-    for name in found:
+    trackers = tuple(dict.fromkeys(names))
+    for name in trackers:
         if name not in WRITERS:
             raise UsageError(f"trackers are {enumerated(TRACKERS)}; got {name!r}")
         if find_spec(name) is None:
@@ -276,7 +276,7 @@ def check_trackers(names: Iterable[str]) -> tuple[str, ...]:
                 f"--track {name} needs the package {name}, which is not installed; install it with: "
                 f'pip install "simlab[{name}]"'
             )
-    return found
+    return trackers
 
 
 @contextmanager
@@ -308,8 +308,8 @@ def flat_settings(values: Mapping[str, object]) -> dict[str, Scalar]:
 
 def _with_texts(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _with_texts(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) and not any(isinstance(one, Mapping) for one in value):
+        return {key: _with_texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and not any(isinstance(item, Mapping) for item in value):
         return ", ".join(map(str, value))
     return value
 
@@ -320,16 +320,16 @@ def flat_values(values: Mapping[str, object]) -> dict[str, Scalar]:
     >>> flat_values({"rows": [{"policy": "chain", "speedup": 1.5}], "shares": [0.5, 0.25]})
     {'rows.chain.policy': 'chain', 'rows.chain.speedup': 1.5, 'shares.0': 0.5, 'shares.1': 0.25}
     """
-    found: dict[str, Scalar] = {}
+    flat: dict[str, Scalar] = {}
     for key, value in values.items():
         named = _by_name(value) if isinstance(value, list | tuple) else value
         if isinstance(named, Mapping):
-            found |= {f"{key}.{inner}": one for inner, one in flat_values(named).items()}
+            flat |= {f"{key}.{inner}": item for inner, item in flat_values(named).items()}
         elif value is None or isinstance(value, str | int | float | bool):
-            found[str(key)] = value
+            flat[str(key)] = value
         else:
-            found[str(key)] = str(value)
-    return found
+            flat[str(key)] = str(value)
+    return flat
 
 
 def _by_name(values: Sequence[object]) -> dict[str, object]:

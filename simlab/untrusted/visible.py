@@ -43,7 +43,7 @@ def visible(text: str) -> str:
     """
     for secret, shown in _secrets.items():
         text = text.replace(secret, shown)
-    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
+    return _HIDDEN.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
 
 
 def visible_html(text: str) -> str:

@@ -61,22 +61,22 @@ def parse_part(text: str) -> Part:
     >>> parse_part("3/4")
     Part(number=3, count=4)
     """
-    found = _TYPED.fullmatch(text)
-    if found is None:
+    match = _TYPED.fullmatch(text)
+    if match is None:
         raise ValueError(_expected(shown(text), 4))
-    return Part(int(found[1]), int(found[2]))
+    return Part(int(match[1]), int(match[2]))
 
 
-def missing_parts(found: Sequence[Part]) -> list[Part]:
+def missing_parts(parts: Sequence[Part]) -> list[Part]:
     """Those that are lacking beside some parts of one work.
 
     >>> [str(one) for one in missing_parts([Part(0, 4), Part(2, 4)])]
     ['1/4', '3/4']
     """
-    counts = sorted({part.count for part in found})
+    counts = sorted({part.count for part in parts})
     if len(counts) != 1:
         raise ValueError(f"expected parts of one work; got some of {' and '.join(map(str, counts)) or 'none'}")
-    return [Part(number, counts[0]) for number in range(counts[0]) if Part(number, counts[0]) not in found]
+    return [Part(number, counts[0]) for number in range(counts[0]) if Part(number, counts[0]) not in parts]
 
 
 def _expected(got: str, count: int) -> str:
@@ -89,8 +89,8 @@ def _expected(got: str, count: int) -> str:
 
 def ray_option(group: str = "") -> str | None:
     """``--ray``: the workers of a Ray."""
-    said = "work on a local Ray, or on that of a cluster (HOST:PORT; on one of its machines: auto)"
-    return option(None, said, "local|ADDRESS", group=group)
+    help_text = "work on a local Ray, or on that of a cluster (HOST:PORT; on one of its machines: auto)"
+    return option(None, help_text, "local|ADDRESS", group=group)
 
 
 def workers_option(group: str = "") -> int | None:
@@ -98,11 +98,11 @@ def workers_option(group: str = "") -> int | None:
     return option(None, "workers of --ray (default: as many as it has room for)", "N", group=group)
 
 
-def shard_option(said: str, group: str) -> str | Part | None:
+def shard_option(help_text: str, group: str) -> str | Part | None:
     """``--shard I/N``: one part of the work, for one of several machines.
 
     Args:
-        said: its help; `simlab merge` is said behind it.
+        help_text: its help; `simlab merge` is said behind it.
         group: the heading.
     """
-    return option(None, f"{said}; `simlab merge` puts them together", "I/N", read=parse_part, group=group)
+    return option(None, f"{help_text}; `simlab merge` puts them together", "I/N", read=parse_part, group=group)

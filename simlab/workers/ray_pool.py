@@ -66,8 +66,8 @@ class RayWorker(Generic[Unit, Part, Value]):
     def reports(self) -> dict[str, int]:
         """What was reported since this was last called, summed; answered while a unit is being done."""
         with self._lock:
-            found, self._reports = dict(self._reports), Counter()
-        return found
+            reports, self._reports = dict(self._reports), Counter()
+        return reports
 
     def _report(self, what: str, number: int) -> None:
         with self._lock:
@@ -194,14 +194,14 @@ class RayWorkers:
         """False: a job is sent to other processes."""
         return False
 
-    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
+    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], report: Report) -> Iterator[Value]:
         """The values of all parts, in the order of the units."""
         self._num_jobs += 1
         run: _Run[Unit, Value] = _Run(
             self._start,
             self._kind,
             (self._num_jobs, [ray.put(job)]),
-            told,
+            report,
             self._options.units_ahead,
             self._wanted,
             self._idle,
@@ -229,14 +229,14 @@ class RayWorkers:
 
 def _num_workers(options: RayOptions) -> int:
     """As many as were asked for, or as the cluster has room for."""
-    there = ray.cluster_resources()
-    room = int(there.get("CPU", 0))
+    resources = ray.cluster_resources()
+    room = int(resources.get("CPU", 0))
     if options.gpus:
-        room = min(room, int(there.get("GPU", 0)) // options.gpus)
+        room = min(room, int(resources.get("GPU", 0)) // options.gpus)
     if room < 1:
         raise WorkerError(
-            f"a worker needs 1 core and {options.gpus} GPUs, and Ray has {int(there.get('CPU', 0))} cores and "
-            f"{int(there.get('GPU', 0))} GPUs; add machines to the cluster, or give another --device"
+            f"a worker needs 1 core and {options.gpus} GPUs, and Ray has {int(resources.get('CPU', 0))} cores and "
+            f"{int(resources.get('GPU', 0))} GPUs; add machines to the cluster, or give another --device"
         )
     return options.workers or room
 
@@ -275,7 +275,7 @@ class _Run(Generic[Unit, Value]):
         start: begins one more worker.
         driver: what this process runs on; no worker may differ.
         job: its number, and where it is.
-        told: hears what workers report.
+        report: hears what workers report.
         ahead: units that a worker has at a time.
         wanted: how many workers there are to be.
         workers: those that are there.
@@ -284,7 +284,7 @@ class _Run(Generic[Unit, Value]):
     start: Callable[[], _Worker]
     driver: Kind
     job: tuple[int, "list[ObjectRef[object]]"]
-    told: Report
+    report: Report
     ahead: int
     wanted: int
     workers: list[_Worker]
@@ -352,8 +352,8 @@ class _Run(Generic[Unit, Value]):
     def _wait(self) -> None:
         """Until something ends or begins, or it is time to look at what workers report."""
         beginning = {worker.kind: worker for worker in self.workers if not worker.is_ready}
-        found, _ = ray.wait([*self._running, *beginning], num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)
-        for ref in found:
+        done, _ = ray.wait([*self._running, *beginning], num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)
+        for ref in done:
             self._stirred = time.monotonic()
             if ref in beginning:
                 self._meet(beginning[ref])
@@ -407,12 +407,12 @@ class _Run(Generic[Unit, Value]):
             if not worker.is_ready:
                 continue
             if worker.asked is not None:
-                found, _ = ray.wait([worker.asked], timeout=0)
-                if not found:
+                ready, _ = ray.wait([worker.asked], timeout=0)
+                if not ready:
                     continue
                 with suppress(RayError):
                     for what, number in ray.get(worker.asked).items():
-                        self.told(what, number)
+                        self.report(what, number)
             worker.asked = worker.handle.reports.remote()
 
     def _say_what_is_waited_for(self, now: float, beginning: int) -> None:

@@ -51,18 +51,18 @@ class Workers(Protocol):
         """Whether a job is opened in this process, so that it may hold what is open here."""
         ...
 
-    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
+    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], report: Report) -> Iterator[Value]:
         """The values of all parts, in the order of the units; few units are held at a time.
 
         Args:
             job: what is done.
             units: of which; read as workers become free.
-            told: hears what workers report.
+            report: hears what workers report.
         """
         ...
 
 
-def not_told(_what: str, _number: int) -> None:
+def ignore_progress(_what: str, _number: int) -> None:
     """Hear nothing of what workers report."""
 
 
@@ -89,10 +89,10 @@ def difference(driver: Kind, worker: Kind) -> str | None:
     >>> difference({"numba": "0.68.1"}, {"numba": "0.67.0"})
     'numba 0.67.0, and the driver has numba 0.68.1'
     """
-    for name, here in driver.items():
-        there = worker.get(name, "none")
-        if there != here:
-            return f"{name} {there}, and the driver has {name} {here}"
+    for name, ours in driver.items():
+        theirs = worker.get(name, "none")
+        if theirs != ours:
+            return f"{name} {theirs}, and the driver has {name} {ours}"
     return None
 
 
@@ -111,9 +111,9 @@ class Threads:
         """True: jobs are opened here."""
         return True
 
-    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
+    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], report: Report) -> Iterator[Value]:
         """The values of all parts, in the order of the units."""
-        opened = job.open(told)
+        opened = job.open(report)
         parts = (part for unit in units for part in opened.parts(unit))
         return in_order(parts, opened.work, self.num or num_cores())
 

@@ -130,7 +130,7 @@ def only(trace: Trace) -> None:
     for _ in range(10):
         taken.clear()
         _sizes.cache_clear()
-        again = open_trace(trace.place)
+        again = open_trace(trace.location)
         num = sum(len(texts.rows.ids) for texts in again.recorded_texts(again.draft_name()) if texts.rows is not None)
         best = {name: min(seconds, best.get(name, seconds)) for name, seconds in taken.items()}
     for module, name, function in before:

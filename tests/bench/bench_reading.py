@@ -89,7 +89,7 @@ def in_turn(works: Mapping[str, Callable[[], object]], runs: int) -> dict[str, S
 def compare_reading(trace: Trace, runs: int) -> None:
     """Print how fast simlab decodes beside polars."""
     os.environ[SWITCH] = "off"
-    paths = [Path(trace.place) / draft_file(DRAFT, shard) for shard in range(len(trace.manifest.held().shards))]
+    paths = [Path(trace.location) / draft_file(DRAFT, shard) for shard in range(len(trace.manifest.held().shards))]
     num_rows = read_by_simlab(trace)
     if decoded_by_polars(paths) != num_rows:
         raise ValueError("polars and simlab must read the same rows")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_channel
+from simlab.testing.synthetic_channels import synthetic_channel
 
 
 def joint_needs(policies: Iterable[AnyPolicy]) -> list[ChannelNeed]:
@@ -28,5 +28,5 @@ def with_channels(
         return recorded
     ids = [] if recorded.rows is None else recorded.rows.ids.tolist()
     vocab_size = vocab_size or max([*ids, *recorded.text.tolist()]) + 2
-    channels = {need.name: made_up_channel(need, recorded, vocab_size, tied) for need in needs}
+    channels = {need.name: synthetic_channel(need, recorded, vocab_size, tied) for need in needs}
     return replace(recorded, channels=channels)

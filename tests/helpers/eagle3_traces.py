@@ -7,7 +7,7 @@ from signed_files import signed
 
 from simlab.channels import POOL
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_pools
+from simlab.testing.synthetic_channels import synthetic_pools
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import PoolColumns
 from simlab.traces.format.manifest_entries import ChannelInfo
@@ -33,7 +33,7 @@ def write_head_trace(folder: Path, num_sequences: int = 48) -> Path:
     def pools(text: RecordedSequence) -> PoolColumns:
         (recorded,) = trace.recorded(name, [text.index])  # a channel that stands for itself gets no rows
         vocab_size = trace.manifest.vocab_size
-        return PoolColumns.unlabelled(made_up_pools(recorded, STEPS + 1, WIDTH, vocab_size, WIDTH))
+        return PoolColumns.unlabelled(synthetic_pools(recorded, STEPS + 1, WIDTH, vocab_size, WIDTH))
 
     add_channel(folder, "eagle3", ChannelInfo(POOL, head, None, None, settings, "float32"), pools)
     return folder

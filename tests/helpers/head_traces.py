@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_transitions
+from simlab.testing.synthetic_channels import synthetic_transitions
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import TransitionColumns
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
@@ -18,7 +18,7 @@ def with_head(folder: Path, tied: bool) -> Path:
     vocab_size = trace.manifest.vocab_size
 
     def columns(recorded: RecordedSequence) -> TransitionColumns:
-        return TransitionColumns(*made_up_transitions(recorded, 4, 5, vocab_size, tied))
+        return TransitionColumns(*synthetic_transitions(recorded, 4, 5, vocab_size, tied))
 
     producer = ModelInfo("made-up", "", f"tied {tied}")
     info = ChannelInfo("transitions", producer, name, trace.draft_ids[name], settings, "float32")

@@ -29,13 +29,13 @@ def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None
             kept = slice(roots.starts[index], roots.starts[index + 1])
             assert roots.ids[kept].tolist() == marginals.ids.tolist()
             assert roots.log_probs[kept].tolist() == marginals.log_probs.tolist()
-            assert roots.tokens[roots.places[index]] == sequence.text[t]
+            assert roots.tokens[roots.token_indices[index]] == sequence.text[t]
             assert texts.contexts[index] == len(prompt) + t
             assert roots.true_ranks[index].tolist() == sequence.rows.true_ranks[t].tolist()
             assert marginals.entropies is not None
             assert texts.entropies()[index].tolist() == marginals.entropies.tolist()
             index += 1
-    assert len(roots.places) == len(roots.counts) == index
+    assert len(roots.token_indices) == len(roots.counts) == index
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5))
@@ -86,7 +86,7 @@ def test_a_trace_gives_its_texts_in_order_and_not_too_many_at_a_time(
     wanted = list(trace.recorded("synthetic", indices))
     assert [sequence.index for texts in parts for sequence in texts.sequences] == [one.index for one in wanted]
     for texts in parts:
-        assert len(texts.sequences) == 1 or len(texts.roots.places) <= most_roots
+        assert len(texts.sequences) == 1 or len(texts.roots.token_indices) <= most_roots
         check_roots(texts, [one for one in wanted if one.index in {each.index for each in texts.sequences}])
         assert texts.rows is not None
         for sequence in texts.sequences:

@@ -25,7 +25,7 @@ from simlab import (
     replay_sequence,
     rounds,
 )
-from simlab.channels.needs import Held
+from simlab.channels.needs import TraceCapabilities
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
@@ -223,7 +223,7 @@ def test_missing_rows_and_channels_are_refused() -> None:
 
 
 def test_what_a_trace_does_not_hold_is_refused_with_the_option() -> None:
-    held = Held(exact_budget=512, min_width=64)
+    held = TraceCapabilities(exact_budget=512, min_width=64)
     for policy in (Autoregressive(), Chain(), DDTree(512), Fixed(DraftTree.root_only(0), needs=Needs(top_k=64))):
         check_needs(policy, held)
     with pytest.raises(MissingChannelError, match=r"record --exact-budget 1024"):

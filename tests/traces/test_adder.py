@@ -28,16 +28,16 @@ from simlab.channels import (
 )
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import (
-    made_up_branches,
-    made_up_features,
-    made_up_pools,
-    made_up_transitions,
+from simlab.testing.synthetic_channels import (
+    synthetic_branches,
+    synthetic_features,
+    synthetic_pools,
+    synthetic_transitions,
 )
 from simlab.traces.adder import ChannelAdder, DraftAdder, add_channel, add_draft
 from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns, channel_digest
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.frames import DraftColumns
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
@@ -77,12 +77,12 @@ def of_nodes(depth: int = 4, beam: int = 2) -> ChannelInfo:
 
 
 def transitions(recorded: RecordedSequence, previous: int = 3, top_k: int = 4) -> TransitionColumns:
-    return TransitionColumns(*made_up_transitions(recorded, previous, top_k, VOCAB))
+    return TransitionColumns(*synthetic_transitions(recorded, previous, top_k, VOCAB))
 
 
 def pools(recorded: RecordedSequence, depth: int = 4, beam: int = 2) -> PoolColumns:
     """Every second root has the target's log-probabilities; the rows of a drafter come from the records."""
-    rows = made_up_pools(RECORDS[recorded.index].recorded(DRAFT), depth, 3, VOCAB, beam)
+    rows = synthetic_pools(RECORDS[recorded.index].recorded(DRAFT), depth, 3, VOCAB, beam)
     labels = np.linspace(-3, 0, len(rows.tokens), dtype=np.float32)
     return PoolColumns(rows, labels, np.arange(len(rows)) % 2 == 0)
 
@@ -160,14 +160,14 @@ def test_odd_shapes_are_whole(
     assert list(report.channels) == names
     texts = [sequence for sequence in open_trace(folder).recorded(DRAFT, channels=names) if len(sequence.text) > 1]
     for text in texts:
-        made, rows = made_up_branches(text, depth, channels.top_k, vocab_size)[0], text.channels[BRANCHES]
+        made, rows = synthetic_branches(text, depth, channels.top_k, vocab_size)[0], text.channels[BRANCHES]
         assert isinstance(rows, BranchRows)
         assert rows.depth == made.depth
         for name in ("lengths", "ids", "log_probs"):
             np.testing.assert_array_equal(getattr(rows, name), getattr(made, name))
         features = text.channels[FEATURES]
         assert isinstance(features, FeatureRows)
-        np.testing.assert_array_equal(features.values, made_up_features(text, 2).values)
+        np.testing.assert_array_equal(features.values, synthetic_features(text, 2).values)
     assert all(isinstance(text.channels[POOL], PoolRows) for text in texts)
     assert all(isinstance(text.channels[TRANSITIONS], TransitionRows) for text in texts)
 
@@ -229,7 +229,7 @@ def test_a_name_is_taken_once(folder: Path) -> None:
 
 
 def test_two_at_once_are_refused(folder: Path) -> None:
-    with writing_alone(folder / "manifest.json"), pytest.raises(InUseError, match="another simlab is writing"):
+    with exclusive_lock(folder / "manifest.json"), pytest.raises(InUseError, match="another simlab is writing"):
         add_channel(folder, "eagle", of_nodes(), pools)
 
 

@@ -44,7 +44,7 @@ def test_it_gives_a_row_without_a_trace_of_ones_own(name: str) -> None:
     rows = table.rows.filter(name=name)
     assert rows.height > 0
     assert rows["committed"].sum() > 0
-    assert table.trace.place in map(str, map(packaged_trace, (SAMPLE, EVERY_CHANNEL)))
+    assert table.trace.location in map(str, map(packaged_trace, (SAMPLE, EVERY_CHANNEL)))
     assert ("they show that the policy runs" in table.text()) == table.trace.is_illustration
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.orders.chain_orders import SpineOrder
+from simlab.policies.orders.chain_orders import GreedyPathOrder
 from simlab.policies.rules.budgets import FixedBudget
 
 
@@ -31,7 +31,7 @@ class FirstTokens(Composed):
     budget: int = 2
 
     def compose(self, artefacts: Artefacts) -> Composition:
-        return Composition(SpineOrder(), FixedBudget(self.budget))
+        return Composition(GreedyPathOrder(), FixedBudget(self.budget))
 '''
 
 LAYOUT = '''"""A layout of checkpoints that a test adds: z-lab's fields, one level down."""

@@ -324,20 +324,20 @@ def _falling(fields: JsonFields, segment: Longs, ids: Ints, values: Doubles) -> 
     return np.minimum(values, 0.0)
 
 
-def _outside(header: DumpHeader, fields: JsonFields, kept: Doubles) -> Floats:
+def _outside(header: DumpHeader, fields: JsonFields, mass: Doubles) -> Floats:
     """The log of the mass that is not listed, checked against what the file says of it."""
     if fields.values.get("outside") is not None:
         outside = np.asarray(fields.numbers("outside"))
-        if outside.shape != kept.shape or not ((outside >= 0) & (outside <= 1 + MASS_TOLERANCE)).all():
+        if outside.shape != mass.shape or not ((outside >= 0) & (outside <= 1 + MASS_TOLERANCE)).all():
             _refuse(fields, f"'outside' must be {header.depth} shares from 0 to 1, the mass that is not listed")
     else:
-        outside = np.maximum(1 - kept, 0) if header.normalised == OVER_VOCABULARY else np.zeros_like(kept)
-    wrong = np.abs(kept + outside - 1) > MASS_TOLERANCE
+        outside = np.maximum(1 - mass, 0) if header.normalised == OVER_VOCABULARY else np.zeros_like(mass)
+    wrong = np.abs(mass + outside - 1) > MASS_TOLERANCE
     if wrong.any():
         depth = int(np.argmax(wrong))
         _refuse(
             fields,
-            f"at depth {depth + 1} listed and outside mass add up to {kept[depth] + outside[depth]:.4f}, not 1; "
+            f"at depth {depth + 1} listed and outside mass add up to {mass[depth] + outside[depth]:.4f}, not 1; "
             f"log-probs must be natural logarithms, normalised over the {header.normalised}",
         )
     logs: Floats = np.log(np.maximum(outside, np.exp(LOWEST))).clip(LOWEST, 0).astype(np.float32)
@@ -357,14 +357,14 @@ def _pairs(header: DumpHeader, fields: JsonFields, counts: Ints, order: Longs) -
     if not all(type(value) in (int, float) for row in flat for value in row):
         _refuse(fields, "'pairs' must hold numbers alone")
     scores = np.asarray(flat, np.float64)
-    kept = np.exp(scores).sum(axis=1)
-    if scores.max() > LOG_PROB_TOLERANCE or kept.max() > 1 + MASS_TOLERANCE:
+    mass = np.exp(scores).sum(axis=1)
+    if scores.max() > LOG_PROB_TOLERANCE or mass.max() > 1 + MASS_TOLERANCE:
         _refuse(
-            fields, f"a row of 'pairs' has the mass {kept.max():.4f}; natural logarithms of a law add up to at most 1"
+            fields, f"a row of 'pairs' has the mass {mass.max():.4f}; natural logarithms of a law add up to at most 1"
         )
-    places = order.reshape(header.depth, top_k) - np.arange(header.depth)[:, None] * top_k
-    above = np.concatenate([[0], *(1 + top_k * depth + places[depth] for depth in range(header.depth - 1))])
-    beside = np.concatenate([places[:1], np.repeat(places[1:], top_k, axis=0)])
+    ranks = order.reshape(header.depth, top_k) - np.arange(header.depth)[:, None] * top_k
+    above = np.concatenate([[0], *(1 + top_k * depth + ranks[depth] for depth in range(header.depth - 1))])
+    beside = np.concatenate([ranks[:1], np.repeat(ranks[1:], top_k, axis=0)])
     return np.take_along_axis(np.minimum(scores, 0.0)[above.astype(np.int64)], beside, axis=1)
 
 
@@ -375,36 +375,38 @@ def _count(fields: JsonFields, key: str) -> int | None:
     return value
 
 
-def _check_place(header: DumpHeader, text: DumpedText, found: DumpedRound, fields: JsonFields) -> None:
+def _check_place(header: DumpHeader, text: DumpedText, round_: DumpedRound, fields: JsonFields) -> None:
     """Refuse a root that is no place of its text, and a count of accepted tokens that its tokens contradict."""
-    accepted = found.accepted or 0
-    if accepted > min(header.depth, header.depth if found.drafted is None else found.drafted):
+    accepted = round_.accepted or 0
+    if accepted > min(header.depth, header.depth if round_.drafted is None else round_.drafted):
         _refuse(
             fields, f"'accepted' is {accepted}, more than 'drafted' or 'depth' is; no round accepts more than it drafts"
         )
-    if text.token_ids is None or found.root is None:
+    if text.token_ids is None or round_.root is None:
         return
     last, before = len(text.token_ids) - 1, text.rounds[-1] if text.rounds else None
-    if not 0 <= found.root < last:
-        _refuse(fields, f"'root' is {found.root}, and the text has roots from 0 to {last - 1}: all tokens but the last")
-    if before is not None and before.root is not None and found.root <= before.root:
-        _refuse(fields, f"'root' is {found.root} behind {before.root}; roots of a text stand once, in rising order")
+    if not 0 <= round_.root < last:
+        _refuse(
+            fields, f"'root' is {round_.root}, and the text has roots from 0 to {last - 1}: all tokens but the last"
+        )
+    if before is not None and before.root is not None and round_.root <= before.root:
+        _refuse(fields, f"'root' is {round_.root} behind {before.root}; roots of a text stand once, in rising order")
     if header.roots == VISITED_ROOTS and before is not None and before.root is not None:
         begun = before.root + (before.accepted or 0)
-        if found.root <= begun:
-            _refuse(fields, f"'root' is {found.root}, which the round before accepted: 'accepted' is at odds with it")
-    if accepted > last - found.root:
+        if round_.root <= begun:
+            _refuse(fields, f"'root' is {round_.root}, which the round before accepted: 'accepted' is at odds with it")
+    if accepted > last - round_.root:
         _refuse(
             fields,
-            f"'accepted' is {accepted}, and behind the root {last - found.root} tokens stand in 'token_ids'; count "
+            f"'accepted' is {accepted}, and behind the root {last - round_.root} tokens stand in 'token_ids'; count "
             "those alone that do",
         )
-    starts = np.concatenate([[0], np.cumsum(found.counts)])
+    starts = np.concatenate([[0], np.cumsum(round_.counts)])
     for depth in range(accepted):
-        listed = found.ids[starts[depth] : starts[depth + 1]]
-        if text.token_ids[found.root + depth + 1] not in (listed[:1] if header.behind == BEHIND_CHAIN else listed):
+        listed = round_.ids[starts[depth] : starts[depth + 1]]
+        if text.token_ids[round_.root + depth + 1] not in (listed[:1] if header.behind == BEHIND_CHAIN else listed):
             _refuse(
                 fields,
-                f"'accepted' is {accepted}, and token {found.root + depth + 1} of 'token_ids' is no candidate of depth "
-                f"{depth + 1}; one of them is of another round",
+                f"'accepted' is {accepted}, and token {round_.root + depth + 1} of 'token_ids' is no candidate of "
+                f"depth {depth + 1}; one of them is of another round",
             )

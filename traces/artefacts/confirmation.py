@@ -74,13 +74,13 @@ class Confirmation:
         return {str(row["policy"]): row for row in self.rows}[policy]
 
 
-def read_confirmation(place: str | Path) -> Confirmation:
+def read_confirmation(location: str | Path) -> Confirmation:
     """The summary in the folder of a confirmation, or of that file itself.
 
     Raises:
         TraceError: there is none, it is of something else, of an older or newer simlab, or damaged.
     """
-    path = Path(place) / SUMMARY if Path(place).is_dir() else Path(place)
+    path = Path(location) / SUMMARY if Path(location).is_dir() else Path(location)
     fields = read_document(path, KIND)
     prices = fields.inner("prices")
     summary = value_of(
@@ -95,14 +95,14 @@ def read_confirmation(place: str | Path) -> Confirmation:
     return summary
 
 
-def is_confirmation(place: str | Path) -> bool:
+def is_confirmation(location: str | Path) -> bool:
     """Whether a folder is what ``simlab confirm`` wrote; a trace beside whose files it was written is a trace."""
-    return (Path(place) / SUMMARY).is_file() and not (Path(place) / MANIFEST).exists()
+    return (Path(location) / SUMMARY).is_file() and not (Path(location) / MANIFEST).exists()
 
 
-def results_of(place: str | Path) -> Path:
+def results_of(location: str | Path) -> Path:
     """The result file in the folder of a confirmation; any other path as it is, taken for that of a result file."""
-    return Path(place) / RESULTS if is_confirmation(place) else Path(place)
+    return Path(location) / RESULTS if is_confirmation(location) else Path(location)
 
 
 def _text_or_none(fields: JsonFields, key: str) -> str | None:
@@ -110,7 +110,7 @@ def _text_or_none(fields: JsonFields, key: str) -> str | None:
 
 
 def _rows(fields: JsonFields, key: str) -> tuple[Row, ...]:
-    return tuple({name: _scalar(one, name, value) for name, value in one.values.items()} for one in fields.objects(key))
+    return tuple({name: _scalar(row, name, value) for name, value in row.values.items()} for row in fields.objects(key))
 
 
 def _scalar(fields: JsonFields, key: str, value: object) -> Scalar:

@@ -98,7 +98,7 @@ def cost_channels(fields: Mapping[str, JsonFields]) -> dict[str, CostChannel]:
     """The channels of a cost file, by name; a file of the format that has them names at least one."""
     if not fields:
         raise ValueError("it names no channel, and is of the format of files with channels")
-    return {name: value_of(CostChannel, one) for name, one in fields.items()}
+    return {name: value_of(CostChannel, entry) for name, entry in fields.items()}
 
 
 def _short(model: ModelInfo) -> str:
@@ -320,7 +320,9 @@ class CostFile:
     def lacks_plain(self) -> bool:
         """Whether autoregressive decoding was not timed by itself: a pass of one token stands for it."""
         shortest = {(PLAIN, 0, context): self.samples.get(("verify", 0, context)) for context in self.contexts}
-        return self.is_imported and all(self.samples.get(cell) in (one, (0.0,)) for cell, one in shortest.items())
+        return self.is_imported and all(
+            self.samples.get(cell) in (seconds, (0.0,)) for cell, seconds in shortest.items()
+        )
 
     @property
     def threads_text(self) -> str:
@@ -439,8 +441,8 @@ def find_packaged(
     target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str = DEFAULT_DTYPE
 ) -> CostFile | None:
     """The shipped cost file of these models and this block; of several the first in this dtype, else the first."""
-    found = list(packaged_for(target, drafter, block_size).values())
-    return next((file for file in found if file.dtype == dtype), found[0] if found else None)
+    packaged = list(packaged_for(target, drafter, block_size).values())
+    return next((file for file in packaged if file.dtype == dtype), packaged[0] if packaged else None)
 
 
 def _cost_file(fields: JsonFields) -> CostFile:
@@ -464,13 +466,13 @@ def _visits(fields: JsonFields, version: int) -> Visits:
 
 
 def _samples(rows: list[JsonFields]) -> dict[Cell, tuple[float, ...]]:
-    found: dict[Cell, tuple[float, ...]] = {}
+    samples: dict[Cell, tuple[float, ...]] = {}
     for row in rows:
         cell = (row.text("stage"), row.integer("num_drafted"), row.integer("context"))
-        if cell in found:
+        if cell in samples:
             raise ValueError(f"the cell {cell} stands there twice")
-        found[cell] = row.numbers("seconds")
-    return found
+        samples[cell] = row.numbers("seconds")
+    return samples
 
 
 def gap_around(node_counts: Sequence[int], num_drafted: float) -> tuple[int, int] | None:

@@ -103,7 +103,7 @@ def imported_cost_file(
     samples: dict[Cell, tuple[float, ...]] = {
         ("verify", n, c): tuple(row.seconds for row in rows) for (n, c), rows in cells.items()
     }
-    for stage in (one for one in GRID_STAGES if one != "verify"):
+    for stage in (stage for stage in GRID_STAGES if stage != "verify"):
         for (n, c), rows in cells.items():
             own = tuple(row.stages[stage] for row in rows) if stage in timed else (constants.get(stage, 0.0),)
             samples[stage, n, c] = own
@@ -187,13 +187,13 @@ def _timed_stages(timings: PassTimings, constants: Mapping[str, float]) -> tuple
 
 
 def _one_batch(timings: PassTimings, batch: int | None) -> int:
-    found = batches_of(timings)
-    shown = ", ".join(map(str, found))
-    if batch is None and len(found) > 1:
+    batches = batches_of(timings)
+    shown = ", ".join(map(str, batches))
+    if batch is None and len(batches) > 1:
         raise CostError(f"{timings.name} has timings of {shown} texts at a time; choose one with --batch N")
-    if batch is not None and batch not in found:
+    if batch is not None and batch not in batches:
         raise CostError(f"{timings.name} has no timings of {batch} texts at a time; it has those of {shown}")
-    return found[0] if batch is None else batch
+    return batches[0] if batch is None else batch
 
 
 _SAID = {
@@ -212,14 +212,14 @@ def _cells(
     timings: PassTimings, counts: str, batch: int, context: int
 ) -> tuple[dict[tuple[int, int], tuple[PassTiming, ...]], list[str]]:
     """Rows by drafted tokens and context, and how nodes were counted."""
-    found: dict[tuple[int, int], tuple[PassTiming, ...]] = {}
+    by_cell: dict[tuple[int, int], tuple[PassTiming, ...]] = {}
     for row in timings.rows:
-        each = row.nodes if counts != WHOLE_PASS else row.nodes / row.batch
-        if each != int(each):
+        per_text = row.nodes if counts != WHOLE_PASS else row.nodes / row.batch
+        if per_text != int(per_text):
             raise CostError(
                 f"{timings.name} has a pass of {row.nodes} tokens, which {row.batch} texts cannot share alike"
             )
-        drafted = int(each) - (counts != DRAFTED_ONLY)
+        drafted = int(per_text) - (counts != DRAFTED_ONLY)
         if drafted < 0:
             raise CostError(
                 f"{timings.name} has a pass of {row.nodes} nodes, and with the root counted the fewest are 1; "
@@ -227,11 +227,11 @@ def _cells(
             )
         if row.batch == batch:
             cell = (drafted, row.context or context)
-            found[cell] = (*found.get(cell, ()), row)
+            by_cell[cell] = (*by_cell.get(cell, ()), row)
     notes = [f"nodes were counted {counts}: {_SAID[counts]}"]
     if not timings.rows[0].context:
         notes.append(f"the context was not given, so seconds are taken as the same up to {context:,} tokens")
-    return found, notes
+    return by_cell, notes
 
 
 def _stage_notes(
@@ -308,10 +308,10 @@ def _unsaid(table: EngineTable, batch: int, context: int) -> tuple[str, ...]:
         )
     if isinstance(table, StepCurves):
         return (f"vLLM's profiled curves at a batch of {batch}; their context is not in the file, so it is {anywhere}",)
-    said = f"SGLang's table of steps at a batch of {batch}; its contexts are not in the file, so it is {anywhere}"
+    note = f"SGLang's table of steps at a batch of {batch}; its contexts are not in the file, so it is {anywhere}"
     if isinstance(table, SampledSteps):
-        return (said, "each probe is of as few requests as fill it with whole blocks; more requests would take longer")
-    return (said,)
+        return (note, "each probe is of as few requests as fill it with whole blocks; more requests would take longer")
+    return (note,)
 
 
 def shape_checks(table: EngineTable, batch: int, block_size: int | None) -> tuple[str, ...]:
@@ -324,44 +324,44 @@ def shape_checks(table: EngineTable, batch: int, block_size: int | None) -> tupl
     """
     if isinstance(table, BenchCell):
         return () if block_size is None else _bench_checks(table, block_size)
-    found = []
+    notes = []
     probes, widest = table.token_probes, batch * (block_size or 0)
     below = [probe for probe in probes if probe < batch]
     if below:
-        found.append(
+        notes.append(
             f"Probes of {_listed(below)} tokens cannot occur: {batch} requests have at least one token each, so at "
             "this batch they are not used."
         )
     if batch < probes[0]:
-        found.append(f"Steps of {batch} to {probes[0] - 1} tokens were not timed; they cost what {probes[0]} cost.")
+        notes.append(f"Steps of {batch} to {probes[0] - 1} tokens were not timed; they cost what {probes[0]} cost.")
     above = [probe for probe in probes if probe > widest]
     if above and block_size is not None:
-        found.append(
+        notes.append(
             f"Probes of {_listed(above)} tokens are above {batch} requests times a block of {block_size}: chains never "
             "reach them, only trees do."
         )
     if block_size is not None and probes[-1] < widest:
-        found.append(
+        notes.append(
             f"The table ends at {probes[-1]:,} tokens, and {batch} whole blocks of {block_size} have {widest:,}; "
             "longer rounds have no price."
         )
-    return (*found, *_form_checks(table, batch))
+    return (*notes, *_form_checks(table, batch))
 
 
 def _form_checks(table: EngineTable, batch: int) -> list[str]:
     """What only one form can have."""
-    found = []
+    notes = []
     if isinstance(table, SampledSteps) and any(low > high for (_, low), (_, high) in pairwise(table.steps)):
-        found.append("Some steps of more tokens are faster than of fewer: noise of the profile, kept as it is.")
+        notes.append("Some steps of more tokens are faster than of fewer: noise of the profile, kept as it is.")
     if isinstance(table, SampledSteps) and table.max_batch_tokens > table.steps[-1][0]:
-        found.append(
+        notes.append(
             f"max_batch_tokens is {table.max_batch_tokens:,}, and nothing above {table.steps[-1][0]:,} was timed; the "
             "engine takes the last probe for all of these."
         )
     requests = table.by_requests if isinstance(table, AdditiveSteps) else ()
     requests = table.draft if isinstance(table, StepCurves) else requests
     if requests and not requests[0][0] <= batch <= requests[-1][0]:
-        found.append(
+        notes.append(
             f"{batch} requests are outside those that were timed, {requests[0][0]} to {requests[-1][0]}; the engine "
             "guesses there."
         )
@@ -369,11 +369,11 @@ def _form_checks(table: EngineTable, batch: int) -> list[str]:
         graphs = [size for size in table.token_probes if not table.graph_limit or size <= table.graph_limit]
         padded = [size for size in graphs if size % batch and size > batch]
         if padded:
-            found.append(
+            notes.append(
                 f"Graph sizes {_listed(padded)} are no multiple of {batch} requests: equal trees never fill them and "
                 "are padded."
             )
-    return found
+    return notes
 
 
 def _bench_checks(table: BenchCell, block_size: int) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ class StepCurves:
         return self._looked_up(self.verify, tokens)
 
     def _looked_up(self, points: Points, size: int) -> float:
-        sizes = [one for one, _ in points]
+        sizes = [tokens for tokens, _ in points]
         seconds = list(accumulate((value for _, value in points), max))
         if size > sizes[-1]:
             slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]) if len(sizes) > 1 else 0.0
@@ -192,7 +192,7 @@ def _check_points(name: str, points: Sequence[tuple[int, float]]) -> None:
 
 
 def _linear(points: Points, size: int) -> float:
-    return float(np.interp(size, [one for one, _ in points], [value for _, value in points]))
+    return float(np.interp(size, [tokens for tokens, _ in points], [value for _, value in points]))
 
 
 # Reading and writing the files of `simlab.traces.artefacts.engine_tables`.
@@ -224,12 +224,12 @@ def read_engine_table(path: str | Path) -> EngineTable | None:
     if text.lstrip()[:1] != "{":
         return None
     try:
-        found = parse_json(text)
+        value = parse_json(text)
     except ValueError as error:
         raise CostError(f"{path} is not JSON ({error}); expected a cost table of SGLang or vLLM") from error
-    assert isinstance(found, dict)
+    assert isinstance(value, dict)
     try:
-        return table_of(found)
+        return table_of(value)
     except ValueError as error:
         raise CostError(f"{path}: {error}") from error
 
@@ -339,11 +339,11 @@ def _pairs(name: str, sizes: tuple[int, ...], seconds: tuple[float, ...]) -> Poi
 
 
 def _sizes(fields: Fields, name: str) -> tuple[int, ...]:
-    return tuple(_size(one, name) for one in _list(fields, name))
+    return tuple(_size(size, name) for size in _list(fields, name))
 
 
 def _numbers(fields: Fields, name: str) -> tuple[float, ...]:
-    return tuple(_number(one, name) for one in _list(fields, name))
+    return tuple(_number(number, name) for number in _list(fields, name))
 
 
 def _list(fields: Fields, name: str) -> list[object]:

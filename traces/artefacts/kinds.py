@@ -30,17 +30,17 @@ def read_model_config(path: str | Path) -> Json:
     Raises:
         TraceError: there is none, or it is no JSON object.
     """
-    place = Path(path) / CONFIG if Path(path).is_dir() else Path(path)
+    file = Path(path) / CONFIG if Path(path).is_dir() else Path(path)
     try:
-        values = parse_json(file_bytes(place))
+        values = parse_json(file_bytes(file))
     except FileNotFoundError as error:
-        raise TraceError(f"expected a model's configuration at {place}; there is none; {_ADVICE}.") from error
+        raise TraceError(f"expected a model's configuration at {file}; there is none; {_ADVICE}.") from error
     except OSError as error:
-        raise TraceError(f"{place} could not be read ({error.strerror or error}); {_ADVICE}.") from error
+        raise TraceError(f"{file} could not be read ({error.strerror or error}); {_ADVICE}.") from error
     except ValueError as error:
-        raise TraceError(f"{place} is not JSON ({error}), so it is no model's configuration; {_ADVICE}.") from error
+        raise TraceError(f"{file} is not JSON ({error}), so it is no model's configuration; {_ADVICE}.") from error
     if not isinstance(values, dict):
-        raise TraceError(f"{place} is no model's configuration; {_ADVICE}.")
+        raise TraceError(f"{file} is no model's configuration; {_ADVICE}.")
     return values
 
 
@@ -101,12 +101,12 @@ def format_of(path: Path) -> str | None:
             is_parquet = file.read(len(_PARQUET)) == _PARQUET
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
-        said = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
+        facts = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
     except (FileNotFoundError, IsADirectoryError, ValueError, TraceError):
         return None
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
-    named = said.values.get("format")
+    named = facts.values.get("format")
     return named if isinstance(named, str) else None
 
 

@@ -129,17 +129,17 @@ def read_ngram_file(path: str | Path) -> NGramFile:
         TraceError: there is none, it is not of this format, newer than this simlab, or damaged.
     """
     shipped = {file.stem: file for file in packaged_ngram_files()}
-    place = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
+    file = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
     again = "`simlab train ngram --out FILE` makes one"
-    if not place.is_file():
+    if not file.is_file():
         come = f", and {', '.join(shipped)} comes with simlab" if shipped else ""
         raise TraceError(f"expected the counts of a 3-gram at {path}; there is no such file. {again}{come}.")
     try:
-        check_size(place)
-        facts = table_facts(place)
+        check_size(file)
+        facts = table_facts(file)
         if facts.values.get("format") != FORMAT:
             raise TraceError(f"{path} does not hold the counts of a 3-gram; {again}.")
-        return _checked(facts, pl.read_parquet(place, glob=False))
+        return _checked(facts, pl.read_parquet(file, glob=False))
     except (*FAILURES, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TraceError(f"{path} is damaged or does not hold the counts of a 3-gram ({reason}); {again}.") from error

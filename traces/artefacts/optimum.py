@@ -70,7 +70,9 @@ class PromptSource:
 
     def to_json(self) -> Json:
         """The JSON value in the file; names are listed by dataset."""
-        by_dataset = {one: sorted(name for dataset, name in self.names if dataset == one) for one in self.datasets}
+        by_dataset = {
+            wanted: sorted(name for dataset, name in self.names if dataset == wanted) for wanted in self.datasets
+        }
         counts: Json = {"prompts": self.prompts, "datasets": list(self.datasets), "names": by_dataset}
         return {"text_id": self.text_id, "draft_id": self.draft_id, **counts}
 
@@ -134,9 +136,9 @@ class Optimum:
 
     def to_json(self) -> Json:
         """The JSON value of the file."""
-        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
-        found |= {name: list(getattr(self, name)) for name in ("cost_ids", "run", "rows")}
-        return found | {"chosen_on": self.chosen_on.to_json(), "reported_on": self.reported_on.to_json()}
+        values = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        values |= {name: list(getattr(self, name)) for name in ("cost_ids", "run", "rows")}
+        return values | {"chosen_on": self.chosen_on.to_json(), "reported_on": self.reported_on.to_json()}
 
 
 def write_optimum(path: Path, optimum: Optimum) -> None:
@@ -174,12 +176,12 @@ def _prompts(fields: JsonFields) -> PromptSource:
 
 
 def _flat(fields: JsonFields) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {}
+    flat: dict[str, Scalar] = {}
     for key, value in fields.values.items():
         if value is not None and not isinstance(value, str | int | float):
             raise ValueError(f"{fields.where}: {key!r} must be a number, a string or null; got {value!r}")
-        found[key] = value
-    return found
+        flat[key] = value
+    return flat
 
 
 _WINS = " than each of "
@@ -208,7 +210,7 @@ def _check_flat(row: Mapping[str, Scalar]) -> None:
         raise ValueError(f"figures must be finite or null; these are not: {', '.join(wrong)}")
     for key in (key for key in row if key.endswith(_LOW)):
         name = key.removesuffix(_LOW)
-        low, figure, high = (row.get(one) for one in (key, name, name + _HIGH))
+        low, figure, high = (row.get(column) for column in (key, name, name + _HIGH))
         numbers = [value for value in (low, figure, high) if isinstance(value, int | float)]
         if len(numbers) == 3 and not numbers[0] <= numbers[1] * _ROUNDED <= numbers[2] * _ROUNDED**2:
             raise ValueError(f"{name} must lie in its interval from {low} to {high}; got {figure}")

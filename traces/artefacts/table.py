@@ -143,7 +143,7 @@ def _array(value: object) -> Doubles:
 
 def _is_numbers(value: object) -> bool:
     if isinstance(value, list):
-        return all(_is_numbers(one) for one in value)
+        return all(_is_numbers(item) for item in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

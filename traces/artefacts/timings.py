@@ -102,9 +102,9 @@ def read_timings(path: str | Path, unit: str | None = None) -> PassTimings:
         CostError: it cannot be read, or a row is no timing; the sentence says which.
     """
     shipped = {timing.stem: timing for timing in published_timings()}
-    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
+    file = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
     try:
-        text = file_text(place, "utf-8-sig")
+        text = file_text(file, "utf-8-sig")
     except FileNotFoundError as error:
         listed = f"{', '.join(shipped)} come with simlab"
         raise CostError(
@@ -121,9 +121,9 @@ def read_timings(path: str | Path, unit: str | None = None) -> PassTimings:
         if missing := set(names.given) - {*row, names.batch}:
             raise CostError(f"{path}, {where} has no {', '.join(sorted(missing))}, and other rows have")
     timings = tuple(names.timing(row, f"{path}, {where}") for where, row in rows)
-    found = PassTimings(place.name, (*remarks, *names.same_everywhere(rows)), timings, (), names.counts)
-    _check_unit(found, str(path), names)
-    return found
+    passes = PassTimings(file.name, (*remarks, *names.same_everywhere(rows)), timings, (), names.counts)
+    _check_unit(passes, str(path), names)
+    return passes
 
 
 class _Names:
@@ -160,10 +160,10 @@ class _Names:
         return self._seconds
 
     def _one_of(self, plain: Mapping[str, str], known: Sequence[str], what: str) -> str | None:
-        found = [name for name, word in plain.items() if word in known]
-        if len(found) > 1:
-            raise CostError(f"{self._path} has the columns {', '.join(found)}, all of {what}; leave all but one out")
-        return found[0] if found else None
+        columns = [name for name, word in plain.items() if word in known]
+        if len(columns) > 1:
+            raise CostError(f"{self._path} has the columns {', '.join(columns)}, all of {what}; leave all but one out")
+        return columns[0] if columns else None
 
     def _time(self, word: str) -> tuple[str, str] | None:
         """The stage that a column of times is of, and its unit; None: it is no such column."""

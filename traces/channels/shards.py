@@ -64,32 +64,32 @@ def _listed_columns(
     beside = [row for row in (part.rows for part in parts) if isinstance(row, BranchRows)]
     # Every root has all branches, so there is no padding behind its lengths.
     lengths = [row.num_rows for row in above] + [row.depth - row.lengths for row in beside]
-    found = []
+    columns = []
     if "num_previous" in schema:
-        found += [column_of("num_previous", [row.num_rows.astype(np.uint8) for row in above], schema["num_previous"])]
-        found += [lists_of("previous", [(row.previous, row.num_rows[:, 1:]) for row in above], schema["previous"])]
+        columns += [column_of("num_previous", [row.num_rows.astype(np.uint8) for row in above], schema["num_previous"])]
+        columns += [lists_of("previous", [(row.previous, row.num_rows[:, 1:]) for row in above], schema["previous"])]
     else:
         behind = [(row.lengths.ravel(), np.ones_like(row.lengths)) for row in beside]
-        found += [lists_of("lengths", behind, schema["lengths"])]
+        columns += [lists_of("lengths", behind, schema["lengths"])]
     for name in ("ids", "log_probs"):
         arrays = [getattr(part.rows, name) for part in parts]
         flat = [(array.ravel(), num * np.int32(array.shape[1])) for array, num in zip(arrays, lengths, strict=True)]
-        found.append(lists_of(name, flat, schema[name]))
+        columns.append(lists_of(name, flat, schema[name]))
     outside = [(part.outside_log_mass, num) for part, num in zip(parts, lengths, strict=True)]
-    return [*found, lists_of("outside_log_mass", outside, schema["outside_log_mass"])]
+    return [*columns, lists_of("outside_log_mass", outside, schema["outside_log_mass"])]
 
 
 def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Series]:
     sizes = [part.rows.sizes.astype(np.int32)[:, np.newaxis] for part in parts]
     names = ("tokens", "parents", "log_probs", "expanded")
-    found = [
+    columns = [
         lists_of(name, [(getattr(part.rows, name), num) for part, num in zip(parts, sizes, strict=True)], schema[name])
         for name in names
     ]
     labels = [(part.target_log_probs, num) for part, num in zip(parts, sizes, strict=True)]
     column = lists_of("target_log_probs", labels, schema["target_log_probs"])
     known = pl.Series("known", np.concatenate([np.empty(0, np.bool_), *(part.labelled for part in parts)]))
-    return [*found, pl.select(pl.when(known).then(column).alias(column.name)).to_series()]
+    return [*columns, pl.select(pl.when(known).then(column).alias(column.name)).to_series()]
 
 
 def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
@@ -107,26 +107,26 @@ def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
     )
 
 
-def channel_columns_of(rows: pl.DataFrame, kept: MadeRows) -> ChannelColumns:
+def channel_columns_of(rows: pl.DataFrame, made: MadeRows) -> ChannelColumns:
     """All columns of a channel.
 
     Args:
         rows: of a shard.
-        kept: what a replay reads of these.
+        made: what a replay reads of these.
     """
-    if isinstance(kept, TransitionRows):
-        return ListedColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
-    if isinstance(kept, BranchRows):
-        return ListedColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
-    if isinstance(kept, FeatureRows):
-        return FeatureColumns(kept)
+    if isinstance(made, TransitionRows):
+        return ListedColumns(made, floats_of(_flat(rows["outside_log_mass"])))
+    if isinstance(made, BranchRows):
+        return ListedColumns(made, floats_of(_flat(rows["outside_log_mass"])))
+    if isinstance(made, FeatureRows):
+        return FeatureColumns(made)
     labels = rows["target_log_probs"]
     labelled = labels.is_not_null().to_numpy()
-    if (list_lengths(labels)[labelled] != kept.sizes[labelled]).any():
+    if (list_lengths(labels)[labelled] != made.sizes[labelled]).any():
         raise ValueError("target_log_probs must be as long as tokens, or null")
-    values = np.zeros(len(kept.tokens), np.float32)
-    values[np.repeat(labelled, kept.sizes)] = floats_of(_flat(labels))
-    return PoolColumns(kept, values, labelled)
+    values = np.zeros(len(made.tokens), np.float32)
+    values[np.repeat(labelled, made.sizes)] = floats_of(_flat(labels))
+    return PoolColumns(made, values, labelled)
 
 
 def list_lengths(column: pl.Series) -> Longs:
@@ -161,28 +161,28 @@ def read_channel_columns(shard: Shard, channel: str, base: DraftRows | None = No
         TraceError: the file is missing, damaged, or of other texts.
     """
     info = shard.manifest.channels[channel]
-    rows, kept = _read(shard, channel, channel_schema(info.kind, info.width), base)
-    with damage_named(shard.place, channel_file(channel, shard.number)):
-        columns = channel_columns_of(rows, kept)
+    rows, made = _read(shard, channel, channel_schema(info.kind, info.width), base)
+    with damage_named(shard.location, channel_file(channel, shard.number)):
+        columns = channel_columns_of(rows, made)
     return [columns_part(columns, first, last) for first, last in spans(shard.num_roots)]
 
 
 def _read(shard: Shard, channel: str, schema: Schema, base: DraftRows | None) -> tuple[pl.DataFrame, MadeRows]:
-    place, manifest, lengths = shard.place, shard.manifest, shard.num_roots
+    location, manifest, lengths = shard.location, shard.manifest, shard.num_roots
     info, name = manifest.channels[channel], channel_file(channel, shard.number)
-    where = f"{name} in {place}"
+    where = f"{name} in {location}"
     if info.kind == POOL:
         rows = read_rows(shard, name, schema, lengths)
         sizes = list_lengths(rows["tokens"])
         _check_lists(rows, dict.fromkeys(("tokens", "parents", "log_probs", "expanded"), sizes), where)
-        with damage_named(place, name):
+        with damage_named(location, name):
             flat = flat_pools(rows)
         _refuse(pool_fault(flat, info, manifest.vocab_size), shard.texts, where)
-        with damage_named(place, name):
+        with damage_named(location, name):
             return rows, PoolRows(*flat)
     if info.kind == FEATURES:
         rows = read_rows(shard, name, schema, lengths)
-        with damage_named(place, name):
+        with damage_named(location, name):
             return rows, FeatureRows(read_only(floats_of(rows["values"]).reshape(len(rows), info.width)))
     is_behind, vocab_size = info.kind == BRANCHES, manifest.vocab_size
     if is_behind:
@@ -196,25 +196,27 @@ def _read(shard: Shard, channel: str, schema: Schema, base: DraftRows | None) ->
         lists = {"previous": num - 1}
     rows = read_rows(shard, name, schema, lengths, sum(lengths) * num * width)
     lists |= {"ids": num * width, "log_probs": num * width, "outside_log_mass": num}
-    _check_lists(rows, {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}, where)
-    with damage_named(place, name):
+    _check_lists(
+        rows, {column: np.full(len(rows), length) for column, length in lists.items() if column in schema}, where
+    )
+    with damage_named(location, name):
         ids, log_probs = _ints(rows["ids"]).reshape(-1, width), read_only(floats_of(_flat(rows["log_probs"])))
         log_probs = log_probs.reshape(-1, width)
         if is_behind:
-            found = _ints(rows["lengths"]).reshape(-1, len(behind))
-            if (found != behind).any():
+            listed = _ints(rows["lengths"]).reshape(-1, len(behind))
+            if (listed != behind).any():
                 raise ValueError(f"lengths must be {behind[0]} to {behind[-1]} in each row")
             fault = branch_fault(ids, log_probs, num, vocab_size)
         else:
-            found, previous = read_only(ints_of(rows["num_previous"])), _ints(rows["previous"])
-            if (found != num_rows).any():
+            listed, previous = read_only(ints_of(rows["num_previous"])), _ints(rows["previous"])
+            if (listed != num_rows).any():
                 raise ValueError(f"num_previous must be {num_rows.tolist()} in each row")
             fault = transition_fault(previous, ids, log_probs, base, shape)
     _refuse(fault, shard.texts, where)
-    with damage_named(place, name):
+    with damage_named(location, name):
         if is_behind:
-            return rows, BranchRows(found, info.setting("depth"), ids, log_probs)
-        return rows, TransitionRows(found, previous, ids, log_probs)
+            return rows, BranchRows(listed, info.setting("depth"), ids, log_probs)
+        return rows, TransitionRows(listed, previous, ids, log_probs)
 
 
 def _ints(lists: pl.Series) -> Ints:

@@ -47,57 +47,57 @@ class WebFile:
             url: where it leads.
             before: where it was met.
         """
-        there = urlsplit(url)
-        if there.scheme not in _PORTS or (there.scheme == "http" and urlsplit(before).scheme == "https"):
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or (parts.scheme == "http" and urlsplit(before).scheme == "https"):
             return False
-        named = (one.strip() for one in os.environ.get(REDIRECT_HOSTS, "").split(","))
-        return self.is_own(url) or any(_is_named(there, one) for one in (*self.others, *named) if one)
+        named = (host.strip() for host in os.environ.get(REDIRECT_HOSTS, "").split(","))
+        return self.is_own(url) or any(_is_named(parts, host) for host in (*self.others, *named) if host)
 
     def is_own(self, url: str) -> bool:
         """Whether an address is on the same host and port, or goes from http to https there."""
-        here, there = urlsplit(self.url), urlsplit(url)
-        ports = (_port(here), _port(there))
-        return here.hostname == there.hostname and (ports[0] == ports[1] or ports == (80, 443))
+        ours, theirs = urlsplit(self.url), urlsplit(url)
+        ports = (_port(ours), _port(theirs))
+        return ours.hostname == theirs.hostname and (ports[0] == ports[1] or ports == (80, 443))
 
 
-def packages_for(place: str | Path) -> str:
+def packages_for(location: str | Path) -> str:
     """What brings fsspec and what it needs for an address, as ``pip install`` takes it."""
-    scheme = str(place).partition("://")[0].lower()
+    scheme = str(location).partition("://")[0].lower()
     return _PACKAGES.get("s3" if scheme == "s3a" else scheme, "fsspec")
 
 
-def address(place: str | Path, name: str) -> str:
+def address(location: str | Path, name: str) -> str:
     """A file of the trace at an address, as it is named in messages."""
-    path, mark, query = str(place).partition("?")
+    path, mark, query = str(location).partition("?")
     return f"{path.rstrip('/')}/{name}{mark}{query}"
 
 
-def web_file(place: str | Path, name: str) -> WebFile | None:
+def web_file(location: str | Path, name: str) -> WebFile | None:
     """Where a file of the trace at an address is asked for; None: not by http."""
-    scheme, _, rest = str(place).partition("://")
+    scheme, _, rest = str(location).partition("://")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise TraceError(
-            f"{place} is no address; expected a folder, or https://..., hf://datasets/OWNER/NAME, s3://..."
+            f"{location} is no address; expected a folder, or https://..., hf://datasets/OWNER/NAME, s3://..."
         )
     if scheme.lower() == "hf":
         return _hub_file(f"hf://{rest}", name)
-    return _http_file(str(place), name) if scheme.lower() in _PORTS else None
+    return _http_file(str(location), name) if scheme.lower() in _PORTS else None
 
 
-def _http_file(place: str, name: str) -> WebFile:
-    hide_secrets(place)
+def _http_file(location: str, name: str) -> WebFile:
+    hide_secrets(location)
     try:
-        parts = urlsplit(place)
+        parts = urlsplit(location)
         port = parts.port
     except ValueError as error:
-        raise TraceError(f"{place} is no address ({error}); check it") from error
+        raise TraceError(f"{location} is no address ({error}); check it") from error
     if parts.username is not None or parts.password is not None:
         raise TraceError(
             f"the address at {parts.hostname} must be given without a user and password, since results name it; "
             "download the folder and open it there"
         )
     if not parts.hostname:
-        raise TraceError(f"{place} names no host; expected an address such as https://example.org/trace")
+        raise TraceError(f"{location} names no host; expected an address such as https://example.org/trace")
     host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
     at = host if port is None else f"{host}:{port}"
     path = quote(parts.path.rstrip("/"), safe=_KEPT)
@@ -122,13 +122,13 @@ class HubAddress:
     folder: str
 
 
-def hub_address(place: str) -> HubAddress:
+def hub_address(location: str) -> HubAddress:
     """The repository and folder of an ``hf://`` address."""
-    found = _HUB.fullmatch(place.partition("://")[2])
-    if found is None:
-        raise TraceError(f"{place} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
-    folder = (found["folder"] or "").strip("/")
-    return HubAddress(found["kind"].rstrip("/"), found["repository"], unquote(found["revision"] or "main"), folder)
+    match = _HUB.fullmatch(location.partition("://")[2])
+    if match is None:
+        raise TraceError(f"{location} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
+    folder = (match["folder"] or "").strip("/")
+    return HubAddress(match["kind"].rstrip("/"), match["repository"], unquote(match["revision"] or "main"), folder)
 
 
 def hub_endpoint() -> str:
@@ -136,18 +136,18 @@ def hub_endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
-def check_online(place: str) -> None:
+def check_online(location: str) -> None:
     """Ask no hub where huggingface_hub is told to ask none."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise TraceError(f"{place} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
+        raise TraceError(f"{location} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
 
 
-def _hub_file(place: str, name: str) -> WebFile:
-    found = hub_address(place)
-    check_online(place)
-    kind = f"{found.kind}/" if found.kind else ""
-    folder = quote(found.folder, safe=_KEPT)
-    url = f"{hub_endpoint()}/{kind}{found.repository}/resolve/{quote(found.revision, safe='')}/{folder}".rstrip("/")
+def _hub_file(location: str, name: str) -> WebFile:
+    hub = hub_address(location)
+    check_online(location)
+    kind = f"{hub.kind}/" if hub.kind else ""
+    folder = quote(hub.folder, safe=_KEPT)
+    url = f"{hub_endpoint()}/{kind}{hub.repository}/resolve/{quote(hub.revision, safe='')}/{folder}".rstrip("/")
     return WebFile(f"{url}/{name}", _hub_token(), _HUB_HOSTS)
 
 
@@ -173,5 +173,5 @@ def _is_named(parts: SplitResult, named: str) -> bool:
     host, _, port = named.partition(":")
     if _port(parts) != (int(port) if port.isdecimal() else _PORTS[parts.scheme]):
         return False
-    found = parts.hostname or ""
-    return found.endswith(host) if host.startswith(".") else found == host
+    host_name = parts.hostname or ""
+    return host_name.endswith(host) if host.startswith(".") else host_name == host

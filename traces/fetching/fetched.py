@@ -66,80 +66,80 @@ class Answer:
     pieces: Iterator[bytes]
 
 
-def answer(place: str | Path, name: str, most_bytes: int, start: int = 0) -> Answer:
+def answer(location: str | Path, name: str, most_bytes: int, start: int = 0) -> Answer:
     """Ask for a file of the trace at an address.
 
     Args:
-        place: the address.
+        location: the address.
         name: of the file.
         most_bytes: that it may have.
         start: the byte to begin at, if the server can.
     """
-    file = web_file(place, name)
-    found = _from_fsspec(place, name, start) if file is None else _from_web(file, place, name, most_bytes, start)
-    return Answer(found.start, _at_most(found, place, name, most_bytes))
+    file = web_file(location, name)
+    came = _from_fsspec(location, name, start) if file is None else _from_web(file, location, name, most_bytes, start)
+    return Answer(came.start, _at_most(came, location, name, most_bytes))
 
 
-def _at_most(found: Answer, place: str | Path, name: str, most_bytes: int) -> Iterator[bytes]:
-    received = found.start
-    for piece in found.pieces:
+def _at_most(came: Answer, location: str | Path, name: str, most_bytes: int) -> Iterator[bytes]:
+    received = came.start
+    for piece in came.pieces:
         received += len(piece)
         if received > most_bytes:
-            raise _too_long(place, name, most_bytes)
+            raise _too_long(location, name, most_bytes)
         yield piece
 
 
-def not_read(place: str | Path, name: str, reason: str, kind: type[TraceError] = TraceError) -> TraceError:
+def not_read(location: str | Path, name: str, reason: str, kind: type[TraceError] = TraceError) -> TraceError:
     """The sentence for a file at an address that could not be read."""
     return kind(
-        f"{address(place, name)} could not be read ({reason}); check the address and the network, or download the "
+        f"{address(location, name)} could not be read ({reason}); check the address and the network, or download the "
         "folder and open it there."
     )
 
 
-def _from_web(file: WebFile, place: str | Path, name: str, most_bytes: int, start: int) -> Answer:
+def _from_web(file: WebFile, location: str | Path, name: str, most_bytes: int, start: int) -> Answer:
     request = Request(file.url, headers={"User-Agent": "simlab", "Accept-Encoding": "identity"})
     if file.token:
         request.add_unredirected_header("Authorization", f"Bearer {file.token}")
     if start:
         request.add_header("Range", f"bytes={start}-")
-    with _explained(file, place, name):
-        came = _opener(file, place, name).open(request, timeout=TIMEOUT_S)
+    with _explained(file, location, name):
+        came = _opener(file, location, name).open(request, timeout=TIMEOUT_S)
     begun = start if came.status == PARTIAL_CONTENT and _first_byte(came.headers) == start else 0
-    said = num_promised(came)
-    promised = None if said is None else begun + said
+    length = num_promised(came)
+    promised = None if length is None else begun + length
     if promised is not None and promised > most_bytes:
         came.close()
-        raise _too_long(place, name, most_bytes)
-    return Answer(begun, _body(came, file, place, name, begun, promised))
+        raise _too_long(location, name, most_bytes)
+    return Answer(begun, _body(came, file, location, name, begun, promised))
 
 
 def num_promised(came: HTTPResponse) -> int | None:
     """The bytes that an answer says it has; None where it does not say so in a number that can be one."""
-    said = came.headers.get("Content-Length", "")
-    return int(said) if re.fullmatch(r"\d{1,18}", said, re.ASCII) else None
+    length = came.headers.get("Content-Length", "")
+    return int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
 
 
 def _first_byte(headers: HTTPMessage) -> int | None:
     """The byte that a part of a file begins at, as the server says it."""
-    found = re.match(r"bytes (\d{1,18})-", headers.get("Content-Range", ""), re.ASCII)
-    return None if found is None else int(found[1])
+    match = re.match(r"bytes (\d{1,18})-", headers.get("Content-Range", ""), re.ASCII)
+    return None if match is None else int(match[1])
 
 
 def _body(
-    came: HTTPResponse, file: WebFile, place: str | Path, name: str, start: int, promised: int | None
+    came: HTTPResponse, file: WebFile, location: str | Path, name: str, start: int, promised: int | None
 ) -> Iterator[bytes]:
     begun, received = time.monotonic(), 0
-    with _explained(file, place, name), came:
+    with _explained(file, location, name), came:
         # Not `read`, which waits for all of a piece: a server that drips would never be given up.
         while piece := came.read1(_CHUNK_BYTES):
             received += len(piece)
             if _is_too_slow(received, begun):
-                raise _too_slow(place, name)
+                raise _too_slow(location, name)
             yield piece
     if promised is not None and start + received < promised:
-        said = f"the connection was cut after {start + received} of {promised} bytes"
-        raise not_read(place, name, said, CutOffError)
+        reason = f"the connection was cut after {start + received} of {promised} bytes"
+        raise not_read(location, name, reason, CutOffError)
 
 
 def _is_too_slow(received: int, begun: float) -> bool:
@@ -147,23 +147,23 @@ def _is_too_slow(received: int, begun: float) -> bool:
     return seconds > PATIENCE_S and received < SLOWEST_BYTES_PER_S * seconds
 
 
-def _too_slow(place: str | Path, name: str) -> TraceError:
-    return not_read(place, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came", CutOffError)
+def _too_slow(location: str | Path, name: str) -> TraceError:
+    return not_read(location, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came", CutOffError)
 
 
 @contextmanager
-def _explained(file: WebFile, place: str | Path, name: str) -> Iterator[None]:
+def _explained(file: WebFile, location: str | Path, name: str) -> Iterator[None]:
     """Say in one sentence why a server gives nothing."""
     try:
         yield
     except (OSError, HTTPException, ValueError) as error:
         refused = isinstance(error, HTTPError) and error.code < HTTPStatus.INTERNAL_SERVER_ERROR
-        raise not_read(place, name, _reason(error, file), TraceError if refused else CutOffError) from error
+        raise not_read(location, name, _reason(error, file), TraceError if refused else CutOffError) from error
 
 
-def _too_long(place: str | Path, name: str, most_bytes: int) -> TraceError:
+def _too_long(location: str | Path, name: str, most_bytes: int) -> TraceError:
     return TraceError(
-        f"{address(place, name)} sends more than the {most_bytes} bytes that it may have; it was changed or is of "
+        f"{address(location, name)} sends more than the {most_bytes} bytes that it may have; it was changed or is of "
         "another trace. Ask who published it, or record again."
     )
 
@@ -192,17 +192,17 @@ def _first_line(error: BaseException) -> str:
 class _AllowedRedirects(HTTPRedirectHandler):
     """Follows to hosts that may answer, and shows the token to the address's own host alone."""
 
-    def __init__(self, file: WebFile, place: str | Path, name: str) -> None:
-        self._file, self._place, self._name = file, place, name
+    def __init__(self, file: WebFile, location: str | Path, name: str) -> None:
+        self._file, self._place, self._name = file, location, name
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         if not self._file.may_be_at(newurl, req.full_url):
-            there = urlsplit(newurl)
+            target = urlsplit(newurl)
             raise TraceError(
-                f"{address(self._place, self._name)} sends on to {there.scheme}://{there.netloc}, which is not "
-                f"followed; allow it with {REDIRECT_HOSTS}={there.netloc} (never from https to http), or download the "
+                f"{address(self._place, self._name)} sends on to {target.scheme}://{target.netloc}, which is not "
+                f"followed; allow it with {REDIRECT_HOSTS}={target.netloc} (never from https to http), or download the "
                 "folder and open it there."
             )
         followed = super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -211,51 +211,51 @@ class _AllowedRedirects(HTTPRedirectHandler):
         return followed
 
 
-def _opener(file: WebFile, place: str | Path, name: str) -> OpenerDirector:
+def _opener(file: WebFile, location: str | Path, name: str) -> OpenerDirector:
     """What opens http and https and nothing else, through the proxies of the environment."""
     opener = OpenerDirector()
     known = (ProxyHandler(), HTTPHandler(), HTTPSHandler(), UnknownHandler())
-    for handler in (*known, HTTPDefaultErrorHandler(), HTTPErrorProcessor(), _AllowedRedirects(file, place, name)):
+    for handler in (*known, HTTPDefaultErrorHandler(), HTTPErrorProcessor(), _AllowedRedirects(file, location, name)):
         opener.add_handler(handler)
     return opener
 
 
-def _from_fsspec(place: str | Path, name: str, start: int) -> Answer:
-    where = address(place, name)
+def _from_fsspec(location: str | Path, name: str, start: int) -> Answer:
+    where = address(location, name)
     scheme = where.partition("://")[0].lower()
     install = packages_for(where)
     try:
         # It is optional, and only these addresses need it.
         import fsspec  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise not_read(place, name, f"{scheme}:// needs packages: pip install {install}") from error
-    with _storage_explained(place, name, install):
+        raise not_read(location, name, f"{scheme}:// needs packages: pip install {install}") from error
+    with _storage_explained(location, name, install):
         system, path = fsspec.url_to_fs(where)
         file = cast(IO[bytes], system.open(path, "rb", block_size=_BLOCK_BYTES))
         begun = file.seek(start) if start and file.seekable() else 0
-    return Answer(begun, _read(file, place, name, install))
+    return Answer(begun, _read(file, location, name, install))
 
 
-def _read(file: IO[bytes], place: str | Path, name: str, install: str) -> Iterator[bytes]:
-    with _storage_explained(place, name, install), file:
+def _read(file: IO[bytes], location: str | Path, name: str, install: str) -> Iterator[bytes]:
+    with _storage_explained(location, name, install), file:
         while piece := file.read(_CHUNK_BYTES):
             yield piece
 
 
 @contextmanager
-def _storage_explained(place: str | Path, name: str, install: str) -> Iterator[None]:
+def _storage_explained(location: str | Path, name: str, install: str) -> Iterator[None]:
     """Say in one sentence why a storage gives nothing; each kind has its own failures."""
     try:
         yield
     except FileNotFoundError as error:
-        raise not_read(place, name, "there is no such file") from error
+        raise not_read(location, name, "there is no such file") from error
     except PermissionError as error:
-        raise not_read(place, name, f"no permission: {_first_line(error)}") from error
+        raise not_read(location, name, f"no permission: {_first_line(error)}") from error
     except (ImportError, ValueError) as error:
         needed = f"; it needs: pip install {install}" if isinstance(error, ImportError) else ""
-        raise not_read(place, name, f"{_first_line(error)}{needed}") from error
+        raise not_read(location, name, f"{_first_line(error)}{needed}") from error
     except Exception as error:
-        raise not_read(place, name, _first_line(error), CutOffError) from error
+        raise not_read(location, name, _first_line(error), CutOffError) from error
 
 
 MOST_MANIFEST_BYTES = 1 << 26
@@ -269,23 +269,23 @@ class NotAsListedError(TraceError):
     """A file at an address that has another length or digest than what lists it says."""
 
 
-def fetched_text(place: str | Path, name: str) -> str:
+def fetched_text(location: str | Path, name: str) -> str:
     """A small text file at an address, asked for each time.
 
     Raises:
         TraceError: it cannot be read.
     """
     try:
-        return b"".join(answer(place, name, MOST_MANIFEST_BYTES).pieces).decode()
+        return b"".join(answer(location, name, MOST_MANIFEST_BYTES).pieces).decode()
     except UnicodeDecodeError as error:
-        raise not_read(place, name, f"it is no text: {error.reason}") from error
+        raise not_read(location, name, f"it is no text: {error.reason}") from error
 
 
-def fetched_file(place: str | Path, name: str, num_bytes: int, sha256: str) -> HeldFile:
+def fetched_file(location: str | Path, name: str, num_bytes: int, sha256: str) -> HeldFile:
     """A file of the trace at an address, in the cache; fetched if it is not there yet.
 
     Args:
-        place: the address.
+        location: the address.
         name: of the file.
         num_bytes: of the file, as the manifest has it.
         sha256: the same.
@@ -295,35 +295,35 @@ def fetched_file(place: str | Path, name: str, num_bytes: int, sha256: str) -> H
             the cache.
     """
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise TraceError(f"the manifest of {place} lists no sha256 of {name}: it is damaged. Copy the trace again.")
+        raise TraceError(f"the manifest of {location} lists no sha256 of {name}: it is damaged. Copy the trace again.")
     path = store_dir() / sha256 / name
     try:
-        found = held(path)
-        if not is_intact(found, sha256):
+        file = held(path)
+        if not is_intact(file, sha256):
             make_room(num_bytes)
             with alone(lock_of(path.parent)):
-                _fetch_unless_there(place, name, num_bytes, sha256, path)
-        return found
+                _fetch_unless_there(location, name, num_bytes, sha256, path)
+        return file
     except OSError as error:
         raise TraceError(
-            f"{address(place, name)} could not be kept in {path.parent} ({error.strerror or error}); free some room or "
-            "set SIMLAB_CACHE to another folder, then run again."
+            f"{address(location, name)} could not be kept in {path.parent} ({error.strerror or error}); free some room "
+            "or set SIMLAB_CACHE to another folder, then run again."
         ) from error
 
 
-def _fetch_unless_there(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path) -> None:
+def _fetch_unless_there(location: str | Path, name: str, num_bytes: int, sha256: str, path: Path) -> None:
     """Fetch a file that another process has not fetched meanwhile."""
     if is_intact(path, sha256):
         return
     if path.is_file():
         tqdm.write(f"{path} is not as it was fetched; fetching it again", file=sys.stderr)
         path.unlink()
-    _fetch(place, name, num_bytes, sha256, path)
+    _fetch(location, name, num_bytes, sha256, path)
     if not is_intact(path, sha256):
         raise TraceError(f"{path} is not read as it was written; check the disk, or set SIMLAB_CACHE.")
 
 
-def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path) -> None:
+def _fetch(location: str | Path, name: str, num_bytes: int, sha256: str, path: Path) -> None:
     """Write a file beside its place, and rename it once it was checked.
 
     Where the network fails, what came is kept, and the rest is asked for: at once if anything came, else in the next
@@ -335,13 +335,13 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
         while True:
             before = part.stat().st_size if part.exists() else 0
             try:
-                digest = _receive(place, name, num_bytes, part)
+                digest = _receive(location, name, num_bytes, part)
             except CutOffError:
                 if part.stat().st_size <= before:
                     raise
                 received += part.stat().st_size - before
                 if _is_too_slow(received, begun):
-                    raise _too_slow(place, name) from None
+                    raise _too_slow(location, name) from None
                 time.sleep(PAUSE_S)
                 continue
             if digest == sha256:
@@ -350,8 +350,8 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
             part.unlink()
             if before == 0:
                 raise NotAsListedError(
-                    f"{address(place, name)} is damaged or was changed: its sha256 is not the manifest's. Run again, "
-                    "ask who published it, or record again."
+                    f"{address(location, name)} is damaged or was changed: its sha256 is not the manifest's. Run "
+                    "again, ask who published it, or record again."
                 )
             # What was left of an earlier fetch may have been of another file.
     except (TraceError, OSError) as error:
@@ -360,20 +360,20 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
         raise
 
 
-def _receive(place: str | Path, name: str, num_bytes: int, part: Path) -> str:
+def _receive(location: str | Path, name: str, num_bytes: int, part: Path) -> str:
     """Fetch what a part lacks; the sha256 of the whole."""
     with part.open("a+b") as file:
         if file.tell() > num_bytes:
             file.truncate(0)
         size = file.seek(0, os.SEEK_END)
         if size < num_bytes or num_bytes == 0:
-            coming = answer(place, name, num_bytes, size)
+            coming = answer(location, name, num_bytes, size)
             if coming.start != size:
                 file.truncate(0)
             size = _append(coming, file, name, num_bytes)
         if size != num_bytes:
             raise NotAsListedError(
-                f"{address(place, name)} has {size} bytes; the manifest says {num_bytes}. It is cut short or of "
+                f"{address(location, name)} has {size} bytes; the manifest says {num_bytes}. It is cut short or of "
                 "another trace; run again, ask who published it, or record again."
             )
         file.seek(0)

@@ -43,12 +43,12 @@ def fetched_ahead(items: Sequence[T], fetches: Callable[[T], Sequence[Fetch]]) -
     fetchers = _Fetchers()
     try:
         for index, item in enumerate(items):
-            for one in items[index + len(waiting) : index + 1 + ITEMS_AHEAD]:
-                waiting.append([fetchers.submit(fetch) for fetch in fetches(one)])
-            there = [future.result() for future in waiting[0]]
+            for later in items[index + len(waiting) : index + 1 + ITEMS_AHEAD]:
+                waiting.append([fetchers.submit(fetch) for fetch in fetches(later)])
+            files = [future.result() for future in waiting[0]]
             yield item
             waiting.popleft()
-            del there
+            del files
     finally:
         fetchers.stop()
 
@@ -158,10 +158,10 @@ def store_dir() -> Path:
 def most_bytes() -> int:
     """So much is kept."""
     typed = os.environ.get(MOST, "").strip() or _USUAL
-    found = _SIZE.fullmatch(typed)
-    if found is None:
+    match = _SIZE.fullmatch(typed)
+    if match is None:
         raise UsageError(f"{MOST} is a number of bytes such as 20GB; got {typed!r}")
-    return int(float(found[1]) * _FACTORS[found[2].upper()])
+    return int(float(match[1]) * _FACTORS[match[2].upper()])
 
 
 def lock_of(folder: Path) -> Path:
@@ -171,20 +171,20 @@ def lock_of(folder: Path) -> Path:
 
 def held(path: Path) -> HeldFile:
     """A file that is in the store, or was; whether it is there is seen when it is held."""
-    found, lock = HeldFile(path), path.parent / _READING
+    file, lock = HeldFile(path), path.parent / _READING
     try:
         if not lock.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.touch()
-        found.lease = lock.open("rb")
+        file.lease = lock.open("rb")
     except OSError:
         if not path.exists():
             raise
-        return found  # in a cache that others filled, and that cannot be written in
-    fcntl.flock(found.lease, fcntl.LOCK_SH)
+        return file  # in a cache that others filled, and that cannot be written in
+    fcntl.flock(file.lease, fcntl.LOCK_SH)
     with suppress(OSError):  # likewise
         os.utime(lock)
-    return found
+    return file
 
 
 def make_room(num_bytes: int) -> None:

@@ -42,8 +42,8 @@ def _problems(record: SequenceRecord, manifest: Manifest) -> Iterator[str]:
 
 def draft_problems(record: SequenceRecord, name: str, draft: DraftColumns, draft_set: DraftSet) -> Iterator[str]:
     """The broken invariants of one drafter's rows of a sequence, in words."""
-    found = _draft_problems(record, draft, draft_set)
-    yield from (f"sequence {record.index}, {name}: {problem}" for problem in found)
+    problems = _draft_problems(record, draft, draft_set)
+    yield from (f"sequence {record.index}, {name}: {problem}" for problem in problems)
 
 
 def _text_problems(record: SequenceRecord, manifest: Manifest) -> Iterator[str]:
@@ -90,8 +90,8 @@ def _mass_problems(draft: DraftColumns, candidates_only: bool) -> Iterator[str]:
     if candidates_only and not np.isnan(draft.entropy).all():
         yield "entropy must be null where candidates alone are known"
     segment = np.repeat(np.arange(outside.size), draft.counts.ravel())
-    kept = np.bincount(segment, np.exp(draft.log_probs.astype(np.float64)), minlength=outside.size)
-    if (np.abs(kept + np.exp(outside.ravel().astype(np.float64)) - 1) > MASS_TOLERANCE).any():
+    mass = np.bincount(segment, np.exp(draft.log_probs.astype(np.float64)), minlength=outside.size)
+    if (np.abs(mass + np.exp(outside.ravel().astype(np.float64)) - 1) > MASS_TOLERANCE).any():
         yield "kept and outside mass must add up to 1"
 
 
@@ -201,15 +201,15 @@ def check_texts(texts: Sequence[SequenceRecord], manifest: Manifest, where: str)
     prompts = np.concatenate([record.prompt.token_ids for record in texts])
     stops, lasts = np.isin(tokens, np.array(manifest.stop_token_ids, np.int64)), np.cumsum(lengths) - 1
     ended = stops[lasts]
-    said = np.array([record.stop_reason == "stop" for record in texts])
+    stated = np.array([record.stop_reason == "stop" for record in texts])
     most = manifest.vocab_size - 1
     words = ""
     if min(tokens.min(), prompts.min(initial=0)) < 0 or max(tokens.max(), prompts.max(initial=0)) > most:
         words = f"a text or a prompt has ids outside 0 ... {most}"
     elif stops.sum() != ended.sum():
         words = "a stop token stands before the end of a text"
-    elif not np.array_equal(ended, said):
-        words = f"sequence {texts[int(np.argmax(ended != said))].index} does not end as its stop_reason says"
+    elif not np.array_equal(ended, stated):
+        words = f"sequence {texts[int(np.argmax(ended != stated))].index} does not end as its stop_reason says"
     elif manifest.gt_mode == "generated" and lengths.max() > manifest.max_new_tokens:
         words = f"a text has {lengths.max():,} tokens; max_new_tokens is {manifest.max_new_tokens:,}"
     if words:
@@ -221,30 +221,30 @@ def firsts_of(texts: Sequence[SequenceRecord]) -> Longs:
     return np.cumsum([0, *(len(record.text) - 1 for record in texts)])
 
 
-def fault_words(found: Fault, words: Mapping[int, str] = WORDS) -> Iterator[str]:
+def fault_words(fault_and_row: Fault, words: Mapping[int, str] = WORDS) -> Iterator[str]:
     """The fault of one text in words, where it has one."""
-    fault, row = found
+    fault, row = fault_and_row
     if fault != WHOLE:
         yield f"position {row}: {words[fault]}"
 
 
 def refuse(
-    found: Fault, firsts: Longs, texts: Sequence[SequenceRecord], where: str, words: Mapping[int, str] = WORDS
+    fault_and_row: Fault, firsts: Longs, texts: Sequence[SequenceRecord], where: str, words: Mapping[int, str] = WORDS
 ) -> None:
     """Refuse rows in which a fault was found.
 
     Args:
-        found: the fault, and the row that has it.
+        fault_and_row: the fault, and the row that has it.
         firsts: int64 ``[S + 1]``, the first row of each text.
         texts: whose rows they are.
         where: the file, for the message.
         words: what each fault is.
     """
-    fault, row = found
+    fault, row = fault_and_row
     if fault != WHOLE:
         text = int(np.searchsorted(firsts, row, side="right")) - 1
-        place = f"sequence {texts[text].index}, position {row - int(firsts[text])}"
-        raise _damaged(where, f"{place}: {words[fault]}")
+        at = f"sequence {texts[text].index}, position {row - int(firsts[text])}"
+        raise _damaged(where, f"{at}: {words[fault]}")
 
 
 def _damaged(where: str, words: str) -> TraceError:
@@ -357,8 +357,8 @@ def _first_token_fault(
 ) -> tuple[int, int]:
     """The first fault and the row that has it; scalars are log_prob, entropy, log_normaliser and decision_gap."""
     for row in range(tokens.size):
-        for one in range(scalars.shape[0]):
-            if not np.isfinite(scalars[one, row]):
+        for column in range(scalars.shape[0]):
+            if not np.isfinite(scalars[column, row]):
                 return _FINITE, row
         fault = _top_fault(top_ids, top_log_probs, row, tokens[row], scalars[0, row], vocab_size)
         if fault == WHOLE and scalars[3, row] < _HIGHEST:

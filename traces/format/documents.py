@@ -37,8 +37,8 @@ class JsonFields:
 
     def optional_integer(self, key: str) -> int | None:
         """An integer or null."""
-        found = cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
-        return None if found is None else self._within(key, found)
+        value = cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
+        return None if value is None else self._within(key, value)
 
     def flag(self, key: str) -> bool:
         """A boolean; False where there is none."""
@@ -46,8 +46,8 @@ class JsonFields:
 
     def number(self, key: str) -> float:
         """The number under a key, as a float."""
-        found = cast(float, self._typed(key, (int, float), "a number"))
-        return self._float(key, found)
+        value = cast(float, self._typed(key, (int, float), "a number"))
+        return self._float(key, value)
 
     def inner(self, key: str) -> "JsonFields":
         """An object inside this one."""
@@ -65,31 +65,31 @@ class JsonFields:
 
     def strings(self, key: str) -> tuple[str, ...]:
         """A list of strings."""
-        found = cast(list[object], self._typed(key, (list,), "a list of strings"))
-        if not all(isinstance(value, str) for value in found):
-            raise self._wrong(key, "a list of strings", found)
-        return tuple(cast(list[str], found))
+        values = cast(list[object], self._typed(key, (list,), "a list of strings"))
+        if not all(isinstance(value, str) for value in values):
+            raise self._wrong(key, "a list of strings", values)
+        return tuple(cast(list[str], values))
 
     def integers(self, key: str) -> tuple[int, ...]:
         """A list of integers."""
-        found = cast(list[object], self._typed(key, (list,), "a list of integers"))
-        if not all(isinstance(value, int) and not isinstance(value, bool) for value in found):
-            raise self._wrong(key, "a list of integers", found)
-        return tuple(self._within(key, value) for value in cast(list[int], found))
+        values = cast(list[object], self._typed(key, (list,), "a list of integers"))
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            raise self._wrong(key, "a list of integers", values)
+        return tuple(self._within(key, value) for value in cast(list[int], values))
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers."""
-        found = cast(list[object], self._typed(key, (list,), "a list of numbers"))
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
-            raise self._wrong(key, "a list of numbers", found)
-        return tuple(self._float(key, value) for value in cast(list[float], found))
+        values = cast(list[object], self._typed(key, (list,), "a list of numbers"))
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            raise self._wrong(key, "a list of numbers", values)
+        return tuple(self._float(key, value) for value in cast(list[float], values))
 
     def objects(self, key: str) -> list["JsonFields"]:
         """A list of objects."""
-        found = cast(list[object], self._typed(key, (list,), "a list of objects"))
-        if not all(isinstance(value, dict) for value in found):
-            raise self._wrong(key, "a list of objects", found)
-        return [JsonFields(cast(Json, value), f"{self.where}, {key} {index}") for index, value in enumerate(found)]
+        values = cast(list[object], self._typed(key, (list,), "a list of objects"))
+        if not all(isinstance(value, dict) for value in values):
+            raise self._wrong(key, "a list of objects", values)
+        return [JsonFields(cast(Json, value), f"{self.where}, {key} {index}") for index, value in enumerate(values)]
 
     def _within(self, key: str, value: int) -> int:
         """The number, if 64 bits hold it; nothing that is counted or numbered has more."""
@@ -191,24 +191,24 @@ def json_fields(text: str | bytes, where: str) -> JsonFields:
 
 
 def first_difference(
-    found: Mapping[str, object], wanted: Mapping[str, object], there: str = "there", here: str = "here"
+    existing: Mapping[str, object], wanted: Mapping[str, object], there: str = "there", here: str = "here"
 ) -> str | None:
     """The first key in which two JSON objects differ, with both values; None where they agree.
 
     Args:
-        found: one of them.
+        existing: one of them.
         wanted: the other.
         there: where the one is, behind its value.
         here: the same of the other.
     """
-    for key in [*found, *(key for key in wanted if key not in found)]:
-        one, other = found.get(key), wanted.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            inner = first_difference(one, other, there, here)
+    for key in [*existing, *(key for key in wanted if key not in existing)]:
+        first, second = existing.get(key), wanted.get(key)
+        if isinstance(first, dict) and isinstance(second, dict):
+            inner = first_difference(first, second, there, here)
             if inner is not None:
                 return f"{key}.{inner}"
-        elif one != other:
-            return f"{key} ({_shown(one)} {there}, {_shown(other)} {here})"
+        elif first != second:
+            return f"{key} ({_shown(first)} {there}, {_shown(second)} {here})"
     return None
 
 
@@ -252,7 +252,7 @@ def read_document(typed: str | Path, kind: DocumentKind, shipped: Sequence[Path]
     Raises:
         TraceError: there is none, it is too large, not JSON, of another kind, or newer than this simlab.
     """
-    named = {one.stem: one for one in shipped}
+    named = {path.stem: path for path in shipped}
     path = Path(typed) if Path(typed).exists() else named.get(str(typed), Path(typed))
     try:
         num_bytes = path.stat().st_size
@@ -296,8 +296,8 @@ def check_version(fields: JsonFields, newest: int, again: str) -> None:
 
 def with_digest(values: Mapping[str, object]) -> Json:
     """A JSON object and, as its last key, the digest of all the others."""
-    found = {key: value for key, value in values.items() if key != DIGEST}
-    return {**found, DIGEST: content_digest(found)}
+    content = {key: value for key, value in values.items() if key != DIGEST}
+    return {**content, DIGEST: content_digest(content)}
 
 
 def in_lines(values: Mapping[str, object], rows: str) -> str:
@@ -311,7 +311,7 @@ def in_lines(values: Mapping[str, object], rows: str) -> str:
     for key, value in values.items():
         text = _json(value)
         if key == rows and isinstance(value, list):
-            lines = ",\n".join(f"  {_json(one)}" for one in value)
+            lines = ",\n".join(f"  {_json(row)}" for row in value)
             text = f"[\n{lines}\n ]"
         parts.append(f" {_json(key)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -324,8 +324,8 @@ def check_digest(fields: JsonFields, signed: str | Path | None = None) -> None:
         fields: all of the file.
         signed: what is given to `simlab inspect --sign`, which writes no address; None: the file, as it was named.
     """
-    place = fields.where if signed is None else signed
-    copy = place if local_folder(place) else "COPY"
+    location = fields.where if signed is None else signed
+    copy = location if local_folder(location) else "COPY"
     sign = f"`simlab inspect {shlex.quote(str(copy))} --sign`"
     if DIGEST not in fields.values:
         raise TraceError(

@@ -58,28 +58,28 @@ def sequences_file(shard: int) -> str:
     return f"sequences-{shard:04d}.parquet"
 
 
-def local_folder(place: str | Path) -> Path | None:
+def local_folder(location: str | Path) -> Path | None:
     """The folder on this machine, or None for an address, whose files `simlab.traces.fetching.fetched` keeps here."""
-    text = str(place)
+    text = str(location)
     if text.startswith("file://"):
         return Path(unquote(urlparse(text).path))
     return None if "://" in text else Path(os.path.realpath(typed_path(text)))
 
 
-def read_text(place: str | Path, name: str) -> str:
+def read_text(location: str | Path, name: str) -> str:
     """A text file in a folder.
 
     Raises:
         TraceError: it cannot be read.
     """
     try:
-        return file_text(in_folder(place, name))
+        return file_text(in_folder(location, name))
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(place, name, error) from error
+        raise unreadable(location, name, error) from error
 
 
 def read_frame(
-    place: str | Path,
+    location: str | Path,
     name: str,
     schema: dict[str, pl.DataType],
     added: Collection[str] = (),
@@ -88,7 +88,7 @@ def read_frame(
     """The named columns of a Parquet file.
 
     Args:
-        place: a folder, or its address.
+        location: a folder, or its address.
         name: of the file.
         schema: the columns.
         added: those that older files do not have; they are null there.
@@ -98,20 +98,21 @@ def read_frame(
         TraceError: it cannot be read, or a column is missing or of another type.
     """
     try:
-        where = path or in_folder(place, name)
+        where = path or in_folder(location, name)
         check_size(where, schema)
         rows = pl.scan_parquet(where, glob=False)
-        found = rows.collect_schema()
-        rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in found)
+        columns = rows.collect_schema()
+        rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in columns)
         for column, dtype in schema.items():
-            if found.get(column) != dtype and (column in found or column not in added):
+            if columns.get(column) != dtype and (column in columns or column not in added):
                 raise TraceError(
-                    f"{name} in {place}: expected the column {column} as {dtype}; found {found.get(column, 'none')}. "
-                    "The file is not of this trace format; copy it from the original trace, or record again."
+                    f"{name} in {location}: expected the column {column} as {dtype}; found "
+                    f"{columns.get(column, 'none')}. The file is not of this trace format; copy it from the original "
+                    "trace, or record again."
                 )
         return rows.select(list(schema)).collect().rechunk()
     except (*FAILURES, ValueError) as error:
-        raise unreadable(place, name, error) from error
+        raise unreadable(location, name, error) from error
 
 
 def column_names(path: Path) -> list[str]:
@@ -127,19 +128,19 @@ def column_names(path: Path) -> list[str]:
         raise unreadable(path.parent, path.name, error) from error
 
 
-def in_folder(place: str | Path, name: str) -> Path:
+def in_folder(location: str | Path, name: str) -> Path:
     """Where a file lies in a folder on this machine."""
-    folder = local_folder(place)
-    assert folder is not None, f"{name} at {place} must be fetched first"
+    folder = local_folder(location)
+    assert folder is not None, f"{name} at {location} must be fetched first"
     return folder / name
 
 
-def unreadable(place: str | Path, name: str, error: BaseException) -> TraceError:
+def unreadable(location: str | Path, name: str, error: BaseException) -> TraceError:
     """The sentence for a file that could not be read."""
     if isinstance(error, FileNotFoundError):
-        return TraceError(f"{name} is missing from the trace {place}; copy the whole folder again, or record again.")
+        return TraceError(f"{name} is missing from the trace {location}; copy the whole folder again, or record again.")
     return TraceError(
-        f"{name} in {place} is damaged or not of this format ({_reason(error)}); copy it again, or record again."
+        f"{name} in {location} is damaged or not of this format ({_reason(error)}); copy it again, or record again."
     )
 
 

@@ -261,7 +261,7 @@ def sequences_of(rows: pl.DataFrame) -> list[SequenceRecord]:
     lists = ("prompt_token_ids", "text_token_ids")
     tokens = (_token_ids(rows[name]) for name in lists)
     others = rows.drop(lists).iter_rows(named=True)
-    return [_sequence_of(*one) for one in zip(others, *tokens, strict=True)]
+    return [_sequence_of(*row) for row in zip(others, *tokens, strict=True)]
 
 
 def _sequence_of(row: dict[str, object], prompt_ids: Ints, text: Ints) -> SequenceRecord:
@@ -358,8 +358,8 @@ def _with_nulls(
     if sum(len(values) for values, _ in parts) == 0:
         return pl.Series(name, [], dtype=dtype)
     flat = pl.Series(name, np.concatenate([values for values, _ in parts]).ravel())
-    there = pl.Series("there", np.concatenate([mask for _, mask in parts]).ravel())
-    nulled = pl.select(pl.when(there).then(flat).otherwise(None).alias(name)).to_series()
+    known = pl.Series("there", np.concatenate([mask for _, mask in parts]).ravel())
+    nulled = pl.select(pl.when(known).then(flat).otherwise(None).alias(name)).to_series()
     return nulled.reshape((-1, depth)).cast(dtype)
 
 
@@ -381,8 +381,8 @@ def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
     counts, ranks = ints_of(rows["counts"]), ints_of(rows["true_rank"], null=-1)
     valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
     entropies = read_only(floats_of(rows["entropy"], null=np.nan))
-    kept = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
-    return kept, valid
+    decoded = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
+    return decoded, valid
 
 
 def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
@@ -393,21 +393,21 @@ def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
 
 
 def draft_columns_of(
-    rows: pl.DataFrame, kept: DraftRows, valid: Bools, lengths: Sequence[int]
+    rows: pl.DataFrame, decoded: DraftRows, valid: Bools, lengths: Sequence[int]
 ) -> Iterator[DraftColumns]:
     """All columns of a draft set for each sequence, ``lengths`` rows each.
 
     Args:
         rows: of all of them.
-        kept: what `draft_rows_of` makes of these.
+        decoded: what `draft_rows_of` makes of these.
         valid: the same.
         lengths: of each sequence.
     """
     context_length = ints_of(rows["context_length"])
-    assert kept.entropies is not None
-    outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), kept.entropies
+    assert decoded.entropies is not None
+    outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), decoded.entropies
     true_log_prob = floats_of(rows["true_log_prob"], null=0)
-    for (start, stop), part in zip(spans(lengths), parts_of(kept, lengths), strict=True):
+    for (start, stop), part in zip(spans(lengths), parts_of(decoded, lengths), strict=True):
         yield DraftColumns(
             context_length=context_length[start:stop],
             counts=part.counts,

@@ -61,8 +61,8 @@ class ModelInfo:
 
         The second, since a digest is of the files that were fetched, and not every command fetches all.
         """
-        here, there = ((info.name, info.revision) for info in (self, other))
-        return self.digest == other.digest or (here == there and self.revision != "")
+        ours, theirs = ((info.name, info.revision) for info in (self, other))
+        return self.digest == other.digest or (ours == theirs and self.revision != "")
 
 
 def as_json(holder: "DataclassInstance") -> Json:

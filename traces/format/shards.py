@@ -51,14 +51,14 @@ _FEW_LISTED = 1 << 24
 """So many candidates are read before anything is known of their counts; they are 128 MiB."""
 
 
-def read_sequences(place: str | Path, name: str = SEQUENCES, path: Path | None = None) -> list[SequenceRecord]:
+def read_sequences(location: str | Path, name: str = SEQUENCES, path: Path | None = None) -> list[SequenceRecord]:
     """The texts of a trace, without their other rows; arguments as of `read_frame`.
 
     Raises:
         TraceError: the file is missing or damaged.
     """
-    rows = read_frame(place, name, sequences_schema(), path=path)
-    with damage_named(place, name):
+    rows = read_frame(location, name, sequences_schema(), path=path)
+    with damage_named(location, name):
         return sequences_of(rows)
 
 
@@ -67,13 +67,13 @@ class Shard:
     """Some texts of a trace, whose rows lie in files of their own.
 
     Attributes:
-        place: a folder, or its address.
+        location: a folder, or its address.
         manifest: of the trace; without contents nothing is known of the files yet.
         number: from 0.
         texts: in the order of the trace.
     """
 
-    place: str | Path
+    location: str | Path
     manifest: Manifest
     number: int
     texts: Sequence[SequenceRecord]
@@ -92,11 +92,11 @@ def read_token_rows(shard: Shard) -> Iterator[TokenRows]:
     """
     lengths, name = [len(record.text) for record in shard.texts], tokens_file(shard.number)
     rows = read_rows(shard, name, tokens_schema(shard.manifest.vocab_size), lengths)
-    with damage_named(shard.place, name):
+    with damage_named(shard.location, name):
         parts = list(token_rows_of(rows, lengths))
     for record, part in zip(shard.texts, parts, strict=True):
         fault = token_fault(part, record.text, shard.manifest.vocab_size)
-        refuse(fault, np.array([0, len(record.text)]), [record], f"{name} in {shard.place}")
+        refuse(fault, np.array([0, len(record.text)]), [record], f"{name} in {shard.location}")
     return iter(parts)
 
 
@@ -108,8 +108,8 @@ def read_target_law(shard: Shard) -> TargetLawRows:
     """
     lengths, name = [len(record.text) for record in shard.texts], tokens_file(shard.number)
     whole = tokens_schema(shard.manifest.vocab_size)
-    rows = read_rows(shard, name, {one: whole[one] for one in TARGET_LAW_COLUMNS}, lengths)
-    with damage_named(shard.place, name):
+    rows = read_rows(shard, name, {column: whole[column] for column in TARGET_LAW_COLUMNS}, lengths)
+    with damage_named(shard.location, name):
         # The last token of a text is no root.
         parts = [np.arange(first, last - 1) for first, last in spans(lengths)]
         return TargetLawRows(read_only(floats_of(rows["entropy"])[np.concatenate(parts)]))
@@ -130,9 +130,9 @@ def read_draft_columns(shard: Shard, draft: str) -> list[DraftColumns]:
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    found = _read_draft(shard, draft, draft_schema(shard.manifest.draft_sets[draft].depth))
-    with damage_named(shard.place, draft_file(draft, shard.number)):
-        return list(draft_columns_of(*found, shard.num_roots))
+    read = _read_draft(shard, draft, draft_schema(shard.manifest.draft_sets[draft].depth))
+    with damage_named(shard.location, draft_file(draft, shard.number)):
+        return list(draft_columns_of(*read, shard.num_roots))
 
 
 def read_records(shard: Shard, drafts: Sequence[str]) -> Iterator[SequenceRecord]:
@@ -147,55 +147,55 @@ def read_records(shard: Shard, drafts: Sequence[str]) -> Iterator[SequenceRecord
         yield replace(record, tokens=tokens, drafts={name: next(parts) for name, parts in columns.items()})
 
 
-def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
+def checked_file(location: str | Path, manifest: Manifest, name: str) -> Path:
     """A file of a finished trace on this machine, once its size and sha256 are those of the manifest."""
-    expected, folder = _file_info(manifest, name, place), local_folder(place)
+    expected, folder = _file_info(manifest, name, location), local_folder(location)
     if folder is None:
-        return fetched_file(place, name, expected.num_bytes, expected.sha256)
+        return fetched_file(location, name, expected.num_bytes, expected.sha256)
     try:
         num_bytes = (folder / name).stat().st_size
         if num_bytes != expected.num_bytes:
             raise TraceError(
-                f"{name} in {place} has {num_bytes} bytes; the manifest says {expected.num_bytes}. "
+                f"{name} in {location} has {num_bytes} bytes; the manifest says {expected.num_bytes}. "
                 "The file is cut short or of another trace; copy it again, or record again."
             )
         if file_sha256(folder / name) != expected.sha256:
             raise TraceError(
-                f"{name} in {place} is damaged: its sha256 is not the manifest's. Copy it again, or record again."
+                f"{name} in {location} is damaged: its sha256 is not the manifest's. Copy it again, or record again."
             )
     except OSError as error:
-        raise unreadable(place, name, error) from error
+        raise unreadable(location, name, error) from error
     return folder / name
 
 
-def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
+def found_file(location: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
     """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read."""
-    folder = local_folder(place)
-    path = checked_file(place, manifest, name) if folder is None else folder / name
+    folder = local_folder(location)
+    path = checked_file(location, manifest, name) if folder is None else folder / name
     try:
         return path, path.stat()
     except OSError as error:
-        raise unreadable(place, name, error) from error
+        raise unreadable(location, name, error) from error
 
 
 def _read_draft(shard: Shard, draft: str, schema: Schema) -> tuple[pl.DataFrame, DraftRows, Bools]:
     """Some columns of a draft set, what a replay reads of them, and where a true rank is stored."""
     name = draft_file(draft, shard.number)
     rows = read_rows(shard, name, schema, shard.num_roots)
-    with damage_named(shard.place, name):
-        kept, valid = draft_rows_of(rows)
-    fault = draft_fault(kept, valid, shard.texts, shard.manifest.draft_sets[draft])
-    refuse(fault, firsts_of(shard.texts), shard.texts, f"{name} in {shard.place}")
-    return rows, kept, valid
+    with damage_named(shard.location, name):
+        decoded, valid = draft_rows_of(rows)
+    fault = draft_fault(decoded, valid, shard.texts, shard.manifest.draft_sets[draft])
+    refuse(fault, firsts_of(shard.texts), shard.texts, f"{name} in {shard.location}")
+    return rows, decoded, valid
 
 
 @contextmanager
-def damage_named(place: str | Path, name: str) -> Iterator[None]:
+def damage_named(location: str | Path, name: str) -> Iterator[None]:
     """Say of which file it is that values do not fit."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise TraceError(f"{name} in {place} is damaged ({error}); copy it again, or record again.") from error
+        raise TraceError(f"{name} in {location} is damaged ({error}); copy it again, or record again.") from error
 
 
 def read_rows(
@@ -214,27 +214,27 @@ def read_rows(
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    place, path = shard.place, None
+    location, path = shard.location, None
     if shard.manifest.contents is not None:
-        path = checked_file(place, shard.manifest, name)
-    listed = check_holds(place, name, schema, sum(lengths), most_listed, path)
+        path = checked_file(location, shard.manifest, name)
+    listed = check_holds(location, name, schema, sum(lengths), most_listed, path)
     if listed > _FEW_LISTED and "counts" in schema:
-        counts = read_frame(place, name, {"counts": schema["counts"]}, path=path)["counts"]
-        check_holds(place, name, schema, sum(lengths), int(counts.explode().cast(pl.Int64).sum()), path)
-    rows = read_frame(place, name, schema, path=path)
-    _check_keys(rows, shard.texts, lengths, f"{name} in {place}")
+        counts = read_frame(location, name, {"counts": schema["counts"]}, path=path)["counts"]
+        check_holds(location, name, schema, sum(lengths), int(counts.explode().cast(pl.Int64).sum()), path)
+    rows = read_frame(location, name, schema, path=path)
+    _check_keys(rows, shard.texts, lengths, f"{name} in {location}")
     if "counts" in schema:
-        _check_counts(rows, f"{name} in {place}")
+        _check_counts(rows, f"{name} in {location}")
     return rows
 
 
 def check_holds(
-    place: str | Path, name: str, schema: Schema, num_rows: int, most_listed: int | None, path: Path | None = None
+    location: str | Path, name: str, schema: Schema, num_rows: int, most_listed: int | None, path: Path | None = None
 ) -> int:
     """Refuse a file that holds more or less than it must, before it is read.
 
     Args:
-        place: a folder, or its address.
+        location: a folder, or its address.
         name: of the file.
         schema: of the columns that will be read.
         num_rows: how many it must have.
@@ -245,28 +245,28 @@ def check_holds(
         the most values that the lists of a column have.
     """
     try:
-        sizes = parquet_sizes(path or in_folder(place, name))
+        sizes = parquet_sizes(path or in_folder(location, name))
     except (OSError, ValueError) as error:
-        raise unreadable(place, name, error) from error
+        raise unreadable(location, name, error) from error
     listed = [column.num_values for column in sizes.columns if isinstance(schema.get(column.name), pl.List)]
     try:
         check_promised(sizes, num_rows, schema, max(listed, default=0) if most_listed is None else most_listed)
     except ValueError as error:
         raise TraceError(
-            f"{name} in {place}: {error}. The file is damaged or of another trace; copy it again, or record again."
+            f"{name} in {location}: {error}. The file is damaged or of another trace; copy it again, or record again."
         ) from error
     return max(listed, default=0)
 
 
-def _file_info(manifest: Manifest, name: str, place: str | Path) -> FileInfo:
+def _file_info(manifest: Manifest, name: str, location: str | Path) -> FileInfo:
     files = manifest.held().files
     if name not in files and manifest.imported is not None and name.startswith("tokens-"):
         raise TraceError(
-            f"{place} was imported from {manifest.imported.engine}, which did not write what the target says of each "
-            "token; record the models with `simlab record` for that."
+            f"{location} was imported from {manifest.imported.engine}, which did not write what the target says of "
+            "each token; record the models with `simlab record` for that."
         )
     if name not in files:
-        raise TraceError(f"the manifest of {place} does not list {name}: it is damaged. Copy the trace again.")
+        raise TraceError(f"the manifest of {location} does not list {name}: it is damaged. Copy the trace again.")
     return files[name]
 
 

@@ -30,8 +30,8 @@ def write_table(path: Path, rows: pl.DataFrame, facts: Mapping[str, object]) -> 
         rows: the table.
         facts: a JSON object.
     """
-    said = {**facts, DIGEST: _digest(facts, rows)}
-    write_frame(path, rows, {ENTRY: json.dumps(said, sort_keys=True, ensure_ascii=False)})
+    signed = {**facts, DIGEST: _digest(facts, rows)}
+    write_frame(path, rows, {ENTRY: json.dumps(signed, sort_keys=True, ensure_ascii=False)})
 
 
 def read_table(
@@ -63,8 +63,8 @@ def read_columns(path: Path, schema: Schema, added: Mapping[str, pl.Expr]) -> tu
         TraceError: it cannot be read, or has other columns.
     """
     rows = read_frame(path.parent, path.name, schema, added)
-    there = column_names(path)
-    absent = [name for name in added if name not in there]
+    present = column_names(path)
+    absent = [name for name in added if name not in present]
     return rows.with_columns(added[name].alias(name) for name in absent), absent
 
 
@@ -94,12 +94,12 @@ def _parts(column: pl.Series) -> list[npt.NDArray[np.generic]]:
         return [*parts, lengths, *_parts(column.filter(pl.Series(lengths > 0)).explode())]
     if column.dtype == pl.String:
         texts = column.drop_nulls().unique(maintain_order=True)
-        places = column.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+        codes = column.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
         listed = json.dumps(texts.to_list(), ensure_ascii=False).encode()
-        return [*parts, places, np.frombuffer(listed, np.uint8)]
+        return [*parts, codes, np.frombuffer(listed, np.uint8)]
     return [*parts, column.fill_null(strategy="zero").to_numpy()]
 
 
 def _digest(facts: Mapping[str, object], rows: pl.DataFrame) -> str:
-    said: Json = {key: value for key, value in facts.items() if key != DIGEST}
-    return content_digest({"facts": said, "rows": rows_digest(rows)})
+    stated: Json = {key: value for key, value in facts.items() if key != DIGEST}
+    return content_digest({"facts": stated, "rows": rows_digest(rows)})

@@ -19,10 +19,10 @@ _SCHEMA: Schema = {"token_id": pl.Int32(), "text": pl.Binary()}
 def token_texts_frame(texts: Mapping[int, bytes]) -> pl.DataFrame:
     """A row for each token, by id: ``token_id`` int32, ``text`` its bytes of UTF-8."""
     ids = sorted(texts)
-    return pl.DataFrame({"token_id": ids, "text": [texts[one] for one in ids]}, schema=_SCHEMA)
+    return pl.DataFrame({"token_id": ids, "text": [texts[token_id] for token_id in ids]}, schema=_SCHEMA)
 
 
-def read_token_texts(place: str | Path, manifest: Manifest) -> Mapping[int, bytes] | None:
+def read_token_texts(location: str | Path, manifest: Manifest) -> Mapping[int, bytes] | None:
     """The bytes of each token, by id; None where the trace does not have them.
 
     Raises:
@@ -30,7 +30,7 @@ def read_token_texts(place: str | Path, manifest: Manifest) -> Mapping[int, byte
     """
     if TOKEN_TEXTS not in manifest.held().files:
         return None
-    rows = read_frame(place, TOKEN_TEXTS, _SCHEMA, path=checked_file(place, manifest, TOKEN_TEXTS))
+    rows = read_frame(location, TOKEN_TEXTS, _SCHEMA, path=checked_file(location, manifest, TOKEN_TEXTS))
     return dict(zip(rows["token_id"].to_list(), rows["text"].to_list(), strict=True))
 
 
@@ -40,4 +40,4 @@ def text_of_tokens(texts: Mapping[int, bytes], ids: Iterable[int]) -> str:
     >>> text_of_tokens({1: b"caf", 2: b"\xc3", 3: b"\xa9"}, [1, 2, 3, 4])
     'café<4>'
     """
-    return b"".join(texts.get(one, b"<%d>" % one) for one in ids).decode("utf-8", "replace")
+    return b"".join(texts.get(token_id, b"<%d>" % token_id) for token_id in ids).decode("utf-8", "replace")

@@ -65,9 +65,9 @@ class ParquetSizes:
 
 def parquet_sizes(path: Path) -> ParquetSizes:
     """What a local Parquet file holds; one that has not changed is not looked at twice."""
-    found = path.stat()
+    stat = path.stat()
     # A plain path: what is remembered must not hold a file in the cache.
-    return _sizes(Path(path), found.st_ino, found.st_size, found.st_mtime_ns)
+    return _sizes(Path(path), stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=32)
@@ -145,10 +145,10 @@ def _pages(file: IO[bytes], column: Mapping[int, Thrift], num_bytes: int) -> Ite
         raise ValueError("its pages end behind the file")
     while start < end:
         page, length = _page_header(file, start, end)
-        said = [header for header in _PAGE_HEADERS if header in page]
-        if len(said) != 1:
+        kinds = [header for header in _PAGE_HEADERS if header in page]
+        if len(kinds) != 1:
             raise ValueError("one of its pages does not say how many values it has")
-        yield _Page(_number(_struct(page, said[0]), 1), _number(page, 2), said[0] == _DICTIONARY)
+        yield _Page(_number(_struct(page, kinds[0]), 1), _number(page, 2), kinds[0] == _DICTIONARY)
         start += length + _number(page, 3)
     if start != end:
         raise ValueError("its pages are longer than its footer says")
@@ -160,7 +160,7 @@ def _page_header(file: IO[bytes], start: int, end: int) -> tuple[Mapping[int, Th
         file.seek(start)
         compact = _Compact(file.read(min(most, end - start)))
         try:
-            return compact.struct(), compact.place
+            return compact.struct(), compact.position
         except ValueError:
             if most == _MOST_HEADER_BYTES:
                 raise
@@ -182,10 +182,10 @@ def _struct(fields: Mapping[int, Thrift], field: int) -> Mapping[int, Thrift]:
 
 
 def _structs(fields: Mapping[int, Thrift], field: int) -> "list[dict[int, Thrift]]":
-    found = _list(fields, field)
-    if not all(isinstance(one, dict) for one in found):
+    values = _list(fields, field)
+    if not all(isinstance(value, dict) for value in values):
         raise ValueError(f"its headers have other than structures in field {field}")
-    return cast("list[dict[int, Thrift]]", found)
+    return cast("list[dict[int, Thrift]]", values)
 
 
 def _list(fields: Mapping[int, Thrift], field: int) -> "list[Thrift]":
@@ -204,7 +204,7 @@ class _Compact:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self.place = 0
+        self.position = 0
 
     def struct(self, nested: int = 0) -> "dict[int, Thrift]":
         """The fields of a structure by their numbers; each may stand there once."""
@@ -242,21 +242,21 @@ class _Compact:
             raise ValueError("its headers are nested too deeply")
         head = self._byte()
         num = head >> 4 if head >> 4 < 15 else self._varint()
-        if num > len(self._content) - self.place:
+        if num > len(self._content) - self.position:
             raise ValueError("a list of its headers is longer than they are")
         return [self._value(head & 15, nested + 1) for _ in range(num)]
 
     def _byte(self) -> int:
-        if self.place >= len(self._content):
+        if self.position >= len(self._content):
             raise ValueError("its headers are cut short")
-        self.place += 1
-        return self._content[self.place - 1]
+        self.position += 1
+        return self._content[self.position - 1]
 
     def _take(self, num: int) -> bytes:
-        if num > len(self._content) - self.place:
+        if num > len(self._content) - self.position:
             raise ValueError("its headers are cut short")
-        self.place += num
-        return self._content[self.place - num : self.place]
+        self.position += num
+        return self._content[self.position - num : self.position]
 
     def _varint(self) -> int:
         value = shift = 0

@@ -151,12 +151,12 @@ class HubRepository:
 def hub_repository(address: str, public: bool) -> HubRepository:
     """The repository that an address names."""
     try:
-        found = hub_address(address)
+        hub = hub_address(address)
     except TraceError as error:
         raise UsageError(str(error)) from error
-    if found.kind != "datasets":
+    if hub.kind != "datasets":
         raise UsageError(f"a trace is sent to a dataset repository, hf://datasets/OWNER/NAME; got {address}")
-    return HubRepository(address, found.repository, found.revision, found.folder, public)
+    return HubRepository(address, hub.repository, hub.revision, hub.folder, public)
 
 
 @contextmanager
@@ -230,16 +230,18 @@ def _front_matter(trace: Trace, name: str, licence: str) -> str:
     """YAML whose values are JSON, which is YAML, so that no name can be anything but a text."""
     files = trace.manifest.held().files
     sets = {"sequences": SEQUENCES, "tokens": "tokens-*.parquet"}
-    sets |= {f"draft-{one}": f"draft-{one}-*.parquet" for one in trace.manifest.draft_sets}
+    sets |= {f"draft-{config}": f"draft-{config}-*.parquet" for config in trace.manifest.draft_sets}
     sets |= {f"channel-{channel}": f"channel-{channel}-*.parquet" for channel in trace.manifest.channels}
-    there = {one: pattern for one, pattern in sets.items() if any(file.startswith(pattern[:-9]) for file in files)}
+    present = {
+        config: pattern for config, pattern in sets.items() if any(file.startswith(pattern[:-9]) for file in files)
+    }
     values = {
         "license": licence,
         "pretty_name": name,
         "tags": TAGS,
         "models": sorted({model.name for _, model in _model_ids(trace)}),
         "size_categories": [_size_category(sum(len(text.text) - 1 for text in trace.texts))],
-        "configs": [{"config_name": one, "data_files": pattern} for one, pattern in there.items()],
+        "configs": [{"config_name": config, "data_files": pattern} for config, pattern in present.items()],
     }
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     return "\n".join(["---", *lines, "---"])
@@ -254,7 +256,7 @@ def _size_category(num_rows: int) -> str:
 def _model_ids(trace: Trace) -> list[tuple[str, ModelInfo]]:
     """The models of a trace, each with what it was there for."""
     manifest = trace.manifest
-    drafters = [(f"drafter of {name}", one.model) for name, one in manifest.draft_sets.items()]
+    drafters = [(f"drafter of {name}", draft_set.model) for name, draft_set in manifest.draft_sets.items()]
     producers = [(f"channel {name}", channel.producer) for name, channel in manifest.channels.items()]
     return [("target", manifest.target), *drafters, *producers]
 
@@ -268,9 +270,11 @@ def _contents(trace: Trace) -> list[tuple[str, object]]:
         ("text", f"{held.text_id}, dtype {manifest.dtype}"),
         ("sampling", f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}"),
     ]
-    for name, kept in manifest.draft_sets.items():
-        said = f"{held.draft_ids[name]}, block {kept.block_size}, at least {kept.min_width} candidates a depth"
-        rows.append((f"draft set {name}", f"{said}, exact up to budget {kept.exact_budget}"))
+    for name, draft_set in manifest.draft_sets.items():
+        description = (
+            f"{held.draft_ids[name]}, block {draft_set.block_size}, at least {draft_set.min_width} candidates a depth"
+        )
+        rows.append((f"draft set {name}", f"{description}, exact up to budget {draft_set.exact_budget}"))
     rows += [
         (f"channel {name}", f"{held.channel_ids[name]}, {channel.kind}") for name, channel in manifest.channels.items()
     ]
@@ -310,12 +314,12 @@ class Publication:
 
     Attributes:
         trace: which is sent.
-        place: to which.
+        location: to which.
         card: its text.
     """
 
     trace: Trace
-    place: HubRepository | Storage
+    location: HubRepository | Storage
     card: str
 
     def sizes(self) -> dict[str, int]:
@@ -328,7 +332,7 @@ class Publication:
         """Say what would be sent, with the card."""
         sizes = self.sizes()
         width = max(map(len, sizes))
-        lines = [f"{self.trace.place} (text {self.trace.text_id})", f"to {self.place.described()}", ""]
+        lines = [f"{self.trace.location} (text {self.trace.text_id})", f"to {self.location.described()}", ""]
         lines += [f"{name.ljust(width)}  {size:>15,} bytes" for name, size in sizes.items()]
         lines += [
             f"{'together'.ljust(width)}  {sum(sizes.values()):>15,} bytes",
@@ -342,11 +346,11 @@ class Publication:
     def send(self) -> str:
         """Check every file against its digest, and send all; returns the address."""
         names = list(self.trace.manifest.held().files)
-        paths = {name: checked_file(self.trace.place, self.trace.manifest, name) for name in names}
-        return self.place.send(paths, self._texts())
+        paths = {name: checked_file(self.trace.location, self.trace.manifest, name) for name in names}
+        return self.location.send(paths, self._texts())
 
     def _texts(self) -> dict[str, str]:
-        return {CARD: self.card, MANIFEST: manifest_text(self.trace.place, self.trace.manifest)}
+        return {CARD: self.card, MANIFEST: manifest_text(self.trace.location, self.trace.manifest)}
 
 
 def publication(trace: Trace, address: str, licence: str | None = None, public: bool = False) -> Publication:
@@ -361,11 +365,11 @@ def publication(trace: Trace, address: str, licence: str | None = None, public: 
     Raises:
         UsageError: it is no such address, or says nothing about who may see it.
     """
-    place: HubRepository | Storage
+    destination: HubRepository | Storage
     if address.lower().startswith("hf://"):
-        place = hub_repository(address, public)
+        destination = hub_repository(address, public)
     elif public:
         raise UsageError(f"--public is for repositories on the hub; who may read {address} is settled there")
     else:
-        place = Storage(address)
-    return Publication(trace, place, trace_card(trace, address, licence or UNKNOWN))
+        destination = Storage(address)
+    return Publication(trace, destination, trace_card(trace, address, licence or UNKNOWN))

@@ -42,10 +42,10 @@ def find_missing_rows(rows: pl.DataFrame) -> str | None:
     differ = beside.filter(pl.col("sequence") != pl.col("others"))
     if differ.is_empty():
         return None
-    one = differ.row(0, named=True)
-    own, others = one["sequence"], one["others"]
+    row = differ.row(0, named=True)
+    own, others = row["sequence"], row["others"]
     return (
-        f"{one['policy']} has {len(own)} {one['kind']} rows of {len(set(own))} texts, and other policies have "
+        f"{row['policy']} has {len(own)} {row['kind']} rows of {len(set(own))} texts, and other policies have "
         f"{len(others)} of {len(set(others))}{_only(set(others) - set(own))}"
     )
 
@@ -63,9 +63,9 @@ def _problems(rows: pl.DataFrame, sequences: Mapping[str, int]) -> Iterator[str]
     if reasons:
         yield f"stop_reason must be one of {', '.join(STOP_REASONS)}; got {reasons[0]!r}"
     for rule, wrong in _RULES.items():
-        found = rows.filter(wrong)
-        if not found.is_empty():
-            yield f"{rule}; {_named(found)}"
+        wrong_rows = rows.filter(wrong)
+        if not wrong_rows.is_empty():
+            yield f"{rule}; {_named(wrong_rows)}"
     yield from _draws_problems(rows)
     yield from _text_problems(rows, sequences)
     doubled = rows.filter(pl.col("kind") == "predicted", pl.struct(KEYS).is_duplicated())

@@ -86,17 +86,17 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
 
 def check_once(paths: Sequence[str | Path], noted: Sequence[NotedPart | None]) -> None:
     """Refuse a part that is named twice; arguments as of `check_together`."""
-    parts = sorted((one.part, index) for index, one in enumerate(noted) if one is not None)
+    parts = sorted((note.part, index) for index, note in enumerate(noted) if note is not None)
     for (part, index), (other, another) in pairwise(parts):
         if part == other:
             raise UsageError(f"{paths[index]} and {paths[another]} are both part {part}; give each part once")
 
 
 def _check_same_work(
-    first: str | Path, found: Mapping[str, object], other: str | Path, wanted: Mapping[str, object]
+    first: str | Path, existing: Mapping[str, object], other: str | Path, wanted: Mapping[str, object]
 ) -> None:
     """Refuse two parts of different works, by the name of what differs."""
-    differing = first_difference(found, wanted, f"in {first}", f"in {other}")
+    differing = first_difference(existing, wanted, f"in {first}", f"in {other}")
     if differing is not None:
         raise UsageError(f"{first} and {other} are parts of different works: they differ in {differing}")
 
@@ -149,8 +149,8 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
         TraceError: as `read_results`, but for lacking texts.
     """
     if not Path(path).is_file():
-        found = "that is a trace (--trace takes it)" if (Path(path) / MANIFEST).is_file() else "there is none"
-        raise TraceError(f"expected a result file at {path}; {found}. `simlab replay --out FILE` writes one.")
+        instead = "that is a trace (--trace takes it)" if (Path(path) / MANIFEST).is_file() else "there is none"
+        raise TraceError(f"expected a result file at {path}; {instead}. `simlab replay --out FILE` writes one.")
     try:
         rows, facts = read_table(Path(path), results_schema(), ADDED)
         sequences = _sequence_counts(facts)

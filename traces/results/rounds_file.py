@@ -62,9 +62,9 @@ def round_rows(
     Raises:
         ValueError: the columns do not fit each other.
     """
-    which = np.repeat(np.arange(len(identities)), num_rounds)
+    owners = np.repeat(np.arange(len(identities)), num_rounds)
     columns: dict[str, object] = {
-        name: pl.Series([identity[name] for identity in identities], dtype=pl.String).gather(which)
+        name: pl.Series([identity[name] for identity in identities], dtype=pl.String).gather(owners)
         for name in ("policy", "policy_id", "channel_ids")
     }
     columns |= {name: pl.Series(values).cast(rounds_schema()[name]) for name, values in numbers.items()}
@@ -138,14 +138,14 @@ class RoundsFile:
             ``sequence``, ``policy_id``, ``text_id``, ``draft_id`` and ``channel_ids`` of what is kept.
         """
         wanted = partners.select(*_KEYS, "rounds", *_SUMS).unique()
-        kept = wanted.clear()
+        covered = wanted.clear()
         for path in [*([self._path] if self._path.is_file() else []), *self._parts.files()]:
             is_piece = path != self._path
-            there = _sums_of(read_table(path, rounds_schema())[0].lazy()) if is_piece else _finished_sums(path)
-            found = there.join(wanted, on=wanted.columns, how="semi").join(kept, on=_KEYS, how="anti")
-            self._sources += [_Source(path, found.select(*_KEYS, "rounds"))] if found.height else []
-            kept = pl.concat([kept, found])
-        return kept.select(_KEYS)
+            sums = _sums_of(read_table(path, rounds_schema())[0].lazy()) if is_piece else _finished_sums(path)
+            new = sums.join(wanted, on=wanted.columns, how="semi").join(covered, on=_KEYS, how="anti")
+            self._sources += [_Source(path, new.select(*_KEYS, "rounds"))] if new.height else []
+            covered = pl.concat([covered, new])
+        return covered.select(_KEYS)
 
     def add(self, rows: RoundRows) -> None:
         """Keep some more rows."""
@@ -174,8 +174,8 @@ class RoundsFile:
         def parts() -> Iterator[RoundRows]:
             for source in self._sources:
                 yield from _of_others(source, order)
-            for some in self._batches(order):
-                yield self._in_order(some)
+            for batch in self._batches(order):
+                yield self._in_order(batch)
 
         write_rounds(self._path, parts, self._part)
         self._parts.remove()
@@ -197,8 +197,8 @@ class RoundsFile:
         texts = order.select("sequence").unique()
         near = [source for source in self._sources if source.keys.join(texts, on="sequence", how="semi").height]
         first, last = pl.lit(texts["sequence"].min()), pl.lit(texts["sequence"].max())
-        found = [one.rows().filter(pl.col("sequence").is_between(first, last)).collect() for one in near]
-        joined = pl.concat([pl.DataFrame(schema=rounds_schema()), *found]).drop("policy")
+        frames = [source.rows().filter(pl.col("sequence").is_between(first, last)).collect() for source in near]
+        joined = pl.concat([pl.DataFrame(schema=rounds_schema()), *frames]).drop("policy")
         return joined.join(order, on=_KEYS).sort("place", "position").select(list(rounds_schema()))
 
 
@@ -247,23 +247,23 @@ def write_rounds(path: Path, parts: Callable[[], Iterator[RoundRows]], part: Not
 
 def _digest(parts: Iterable[RoundRows]) -> str:
     """The sha256 of rows, whatever the sizes of the parts in which they come."""
-    return content_digest([rows_digest(one) for one in _slices(parts)])
+    return content_digest([rows_digest(part) for part in _slices(parts)])
 
 
 def _slices(parts: Iterable[RoundRows]) -> Iterator[RoundRows]:
     """All rows again, always so many at a time."""
-    kept: list[RoundRows] = []
+    frames: list[RoundRows] = []
     for part in parts:
         rest = part
         while rest.height:
-            room = _ROWS_OF_A_DIGEST - sum(frame.height for frame in kept)
-            kept.append(rest.head(room))
+            room = _ROWS_OF_A_DIGEST - sum(frame.height for frame in frames)
+            frames.append(rest.head(room))
             rest = rest.slice(room)
-            if sum(frame.height for frame in kept) == _ROWS_OF_A_DIGEST:
-                yield pl.concat(kept)
-                kept = []
-    if kept:
-        yield pl.concat(kept)
+            if sum(frame.height for frame in frames) == _ROWS_OF_A_DIGEST:
+                yield pl.concat(frames)
+                frames = []
+    if frames:
+        yield pl.concat(frames)
 
 
 def _of_others(source: _Source, order: pl.DataFrame) -> Iterator[RoundRows]:
@@ -273,8 +273,8 @@ def _of_others(source: _Source, order: pl.DataFrame) -> Iterator[RoundRows]:
         return
     height = _scanned(source.path).select(pl.len()).collect().item()
     for begin in range(0, height, _ROWS_AT_ONCE):
-        some = _scanned(source.path).slice(begin, _ROWS_AT_ONCE)
-        yield some.join(others.lazy(), on=_KEYS, how="semi", maintain_order="left").collect()
+        batch = _scanned(source.path).slice(begin, _ROWS_AT_ONCE)
+        yield batch.join(others.lazy(), on=_KEYS, how="semi", maintain_order="left").collect()
 
 
 def _sums_of(rows: pl.LazyFrame) -> pl.DataFrame:
@@ -291,8 +291,8 @@ def _finished_sums(path: Path) -> pl.DataFrame:
         if dict(rows.collect_schema()) != rounds_schema():
             raise _no_rounds(path, "it has other columns")
         height = rows.select(pl.len()).collect().item()
-        there = (rows.slice(begin, _ROWS_AT_ONCE).collect() for begin in range(0, height, _ROWS_AT_ONCE))
-        if table_facts(path).values.get(DIGEST) != _digest(there):
+        batches = (rows.slice(begin, _ROWS_AT_ONCE).collect() for begin in range(0, height, _ROWS_AT_ONCE))
+        if table_facts(path).values.get(DIGEST) != _digest(batches):
             raise _no_rounds(
                 path, "the digest of its rows is missing or another: it was changed, or is of an older simlab"
             )

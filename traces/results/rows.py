@@ -89,14 +89,14 @@ def results_of_texts(
     """
     schema = results_schema()
     _check_names({**policies, **texts, **sums, **shared}, schema)
-    ones = [name for name in schema if not any(name in some for some in (policies, texts, sums))]
+    ones = [name for name in schema if not any(name in group for group in (policies, texts, sums))]
     num_policies, num_texts = next(iter(sums.values())).shape
     by_policy, by_text = np.repeat(np.arange(num_policies), num_texts), np.tile(np.arange(num_texts), num_policies)
-    alike = {**policies, **{name: [shared.get(name)] * num_policies for name in ones}}
+    per_policy = {**policies, **{name: [shared.get(name)] * num_policies for name in ones}}
     try:
         # Whole tables at once: an operation on a column by itself takes as long as one on all of them.
         parts = (
-            pl.DataFrame(alike, schema={name: schema[name] for name in alike})[by_policy],
+            pl.DataFrame(per_policy, schema={name: schema[name] for name in per_policy})[by_policy],
             pl.DataFrame(texts, schema={name: schema[name] for name in texts})[by_text],
             pl.DataFrame([_flat(name, values, schema[name]) for name, values in sums.items()]),
         )
@@ -137,8 +137,8 @@ def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], s
     # What is matched and sorted is the keys alone; all columns are then moved once.
     keys = rows.select("sequence", "policy_id", pl.col("cost_id").fill_null("").alias("prices")).with_row_index("row")
     wanted = keys.filter(pl.col("sequence").is_in(list(sequences)))
-    found = wanted.join(order, on=["prices", "policy_id"]).sort("sequence", "place")
-    return rows[found["row"]].with_columns(found["label"].alias("policy"))
+    ordered = wanted.join(order, on=["prices", "policy_id"]).sort("sequence", "place")
+    return rows[ordered["row"]].with_columns(ordered["label"].alias("policy"))
 
 
 def settings_of(text: str) -> Mapping[str, object]:
@@ -156,7 +156,7 @@ def channel_ids_text(ids: Mapping[str, str]) -> str:
 
 def _check_channel_ids(text: str) -> None:
     ids = parse_json(text)
-    if not isinstance(ids, dict) or not all(isinstance(one, str) for one in ids.values()):
+    if not isinstance(ids, dict) or not all(isinstance(channel_id, str) for channel_id in ids.values()):
         raise ValueError(f"channel_ids must be a JSON object of ids by channel; got {text[:80]}")
 
 

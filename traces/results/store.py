@@ -80,7 +80,7 @@ class ResultStore:
         if (earlier or self._parts.files()) and not resume:
             state = "is there already" if earlier else "was begun already"
             raise TraceError(f"{path} {state}; add --resume to go on with it, or give another --out")
-        read = [read_unfinished_results(one) for one in earlier]
+        read = [read_unfinished_results(file) for file in earlier]
         self._sequences = {text_id: number for _, known in read for text_id, number in known.items()}
         self._before = joined_results([rows for rows, _ in read] + self._parts.read())
         if part is not None and earlier:
@@ -93,8 +93,8 @@ class ResultStore:
             given: values of columns: of which texts, drafter and version.
             channel_ids: the column of that name by the id of each policy that is replayed.
         """
-        there = _predicted(self._before).filter(_of_channels(channel_ids), **given)
-        return there.unique([*_WHAT, "simlab_version"], maintain_order=True)
+        rows = _predicted(self._before).filter(_of_channels(channel_ids), **given)
+        return rows.unique([*_WHAT, "simlab_version"], maintain_order=True)
 
     def check_alone(self, asked: Collection[tuple[str | None, str]], sequences: Collection[int]) -> None:
         """Refuse to leave other rows in the file of a part, which holds those of one replay.
@@ -118,10 +118,10 @@ class ResultStore:
                 "replay, and the file of a part holds nothing else; give another --out"
             )
 
-    def _check_part(self, part: NotedPart, found: NotedPart | None) -> None:
-        if found is None or found.part != part.part:
-            there = "a whole replay" if found is None else f"part {found.part}"
-            raise TraceError(f"{self._path} holds {there}, and this is part {part.part}; give another --out")
+    def _check_part(self, part: NotedPart, existing: NotedPart | None) -> None:
+        if existing is None or existing.part != part.part:
+            held = "a whole replay" if existing is None else f"part {existing.part}"
+            raise TraceError(f"{self._path} holds {held}, and this is part {part.part}; give another --out")
 
     def check_channels(
         self, given: Mapping[str, str], channel_ids: Mapping[str, str], sequences: Collection[int]

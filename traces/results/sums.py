@@ -74,17 +74,17 @@ def merge_sums(paths: Sequence[str | Path], out: Path) -> SumRows:
         UsageError: files are not all the parts of one search, or parts have sums of other policies or twice.
         TraceError: a file cannot be read or written.
     """
-    found = [read_sums(path) for path in paths]
-    if all(noted is None for _, noted, _ in found):
+    read = [read_sums(path) for path in paths]
+    if all(noted is None for _, noted, _ in read):
         raise UsageError(f"{paths[0]} is whole, so there is nothing to merge; go on with `simlab optimize --sums`")
-    check_together(paths, [noted for _, noted, _ in found])
-    check_once(paths, [noted for _, noted, _ in found])
-    parts = sorted((noted.part, index) for index, (_, noted, _) in enumerate(found) if noted is not None)
-    tables = [(paths[index], found[index][0]) for _, index in parts]
+    check_together(paths, [noted for _, noted, _ in read])
+    check_once(paths, [noted for _, noted, _ in read])
+    parts = sorted((noted.part, index) for index, (_, noted, _) in enumerate(read) if noted is not None)
+    tables = [(paths[index], read[index][0]) for _, index in parts]
     _check_policies(tables)
     sides = pl.concat([rows for _, rows in tables]).partition_by("side", maintain_order=True)
     rows = pl.concat(sorted(sides, key=lambda frame: str(frame["side"][0]))) if sides else tables[0][1]
-    first = next(noted for _, noted, _ in found if noted is not None)
+    first = next(noted for _, noted, _ in read if noted is not None)
     write_table(out, rows, {"format": FORMAT, "format_version": FORMAT_VERSION, "part_of": dict(first.of)})
     return rows
 
@@ -99,7 +99,7 @@ def _check_numbers(rows: SumRows) -> None:
     seconds = [pl.col(name).is_finite() & (pl.col(name) >= 0) for name in SUMS[3:]]
     counts = (pl.col("rounds") >= 0) & (pl.col("committed") >= pl.col("rounds")) & (pl.col("drafted") >= 0)
     if not rows.select(
-        pl.all_horizontal(counts.fill_null(value=False), *(one.fill_null(value=True) for one in seconds)).all()
+        pl.all_horizontal(counts.fill_null(value=False), *(column.fill_null(value=True) for column in seconds)).all()
     ).item():
         raise ValueError("a sum is missing, below 0 or not finite, or there are more rounds than tokens")
     if (rows.group_by(_PROMPT).agg(pl.n_unique("committed"))["committed"] > 1).any():

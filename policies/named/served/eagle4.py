@@ -120,11 +120,11 @@ def expected_at(scores: Doubles, most: int) -> Doubles:
     """
     expected = np.cumsum(path_weight(scores), axis=1)
     sizes = [width - 1 for width in WIDTHS if width <= most + 1]
-    found = np.full((len(scores), len(sizes)), np.nan)
+    values = np.full((len(scores), len(sizes)), np.nan)
     for column, size in enumerate(sizes):
         if size < scores.shape[1]:
-            found[:, column] = np.where(np.isfinite(scores[:, size]), expected[:, size], np.nan)
-    return found
+            values[:, column] = np.where(np.isfinite(scores[:, size]), expected[:, size], np.nan)
+    return values
 
 
 def widths_of(rule: VerifyWidths, expected: Doubles, contexts: Longs, usual: int = -1) -> Ints:

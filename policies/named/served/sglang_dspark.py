@@ -15,7 +15,7 @@ from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import ALL_STAGES, probed_seconds
 from simlab.policies.named.chain import LONGEST_BLOCK
-from simlab.policies.orders.chain_orders import SpineOrder
+from simlab.policies.orders.chain_orders import GreedyPathOrder
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import ReadsFallingPaths
 from simlab.policies.rules.serving import (
@@ -70,18 +70,18 @@ class SglangDSpark(Composed):
     @property
     def _temperatures(self) -> tuple[float, ...]:
         try:
-            found = tuple(float(one) for one in self.temperatures.split(",")) if self.temperatures else ()
+            temperatures = tuple(float(part) for part in self.temperatures.split(",")) if self.temperatures else ()
         except ValueError:
-            found = (0.0,)
-        if not all(np.isfinite(value) and value > 0 for value in found):
+            temperatures = (0.0,)
+        if not all(np.isfinite(value) and value > 0 for value in temperatures):
             raise ValueError(f'temperatures must be numbers above 0 with commas, as "1.1,0.9"; got {self.temperatures}')
-        return found
+        return temperatures
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The drafter's chain, cut by SGLang's rule."""
         table, cost_id = artefacts.cost(self.cost)
         rule = DSparkPlanner(self.budget, table, self.staleness, self._temperatures, self.probe, self.context)
-        return Composition(SpineOrder(), rule, {"cost": cost_id})
+        return Composition(GreedyPathOrder(), rule, {"cost": cost_id})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,17 +149,17 @@ class DSparkMemory:
         log_probs = log_probs_of(scores)
         num_texts, depth = log_probs.shape
         confidences = self._rule.confidences(log_probs)
-        there = np.isfinite(log_probs)
+        known = np.isfinite(log_probs)
         late = np.cumprod(self._late.after(requests, confidences), axis=1, dtype=np.float32)
-        survival = np.sort(late[there & (late >= LEAST_SURVIVAL)].astype(np.float64))[::-1][: self._rule.most]
+        survival = np.sort(late[known & (late >= LEAST_SURVIVAL)].astype(np.float64))[::-1][: self._rule.most]
         self._num_rounds += 1
-        if self._num_rounds <= self._late.staleness and self._rule.most >= there.sum():
+        if self._num_rounds <= self._late.staleness and self._rule.most >= known.sum():
             # Nothing has come from the device yet, and SGLang verifies whole blocks.
-            whole: Ints = there.sum(axis=1).astype(np.int32)
+            whole: Ints = known.sum(axis=1).astype(np.int32)
             return whole
         budget = best_total(survival, num_texts, self._rule.seconds(num_texts, depth))
         present = np.cumprod(confidences, axis=1, dtype=np.float32)
-        return first_of_chains(present, there & (present >= LEAST_SURVIVAL), budget, by_position=True)
+        return first_of_chains(present, known & (present >= LEAST_SURVIVAL), budget, by_position=True)
 
     def observe(self, num_accepted: Longs, num_known: Longs) -> None:
         """Do nothing: this rule does not learn from what was accepted."""

@@ -13,7 +13,7 @@ from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import rising_seconds, stepped_seconds
 from simlab.policies.named.chain import LONGEST_BLOCK
-from simlab.policies.orders.chain_orders import SpineOrder
+from simlab.policies.orders.chain_orders import GreedyPathOrder
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import ReadsFallingPaths
 from simlab.policies.rules.serving import (
@@ -75,7 +75,7 @@ class VllmAdaptive(Composed):
         rule = AdaptiveVerification(
             self.budget, table, self.staleness, self.estimator == ONLINE, self.padded, self.context
         )
-        return Composition(SpineOrder(), rule, {"cost": cost_id})
+        return Composition(GreedyPathOrder(), rule, {"cost": cost_id})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,10 +104,10 @@ class AdaptiveVerification(ReadsFallingPaths):
         """The profile, float64 ``[S * (D + 1) + 1]``: seconds of passes by tokens; the drafter's take the same each."""
         table = stepped_seconds if self.padded else rising_seconds
         verify = tuple(stage for stage in self.stages if stage != "draft")
-        found = table(self.cost, verify, num_texts, depth, self.context)
+        seconds = table(self.cost, verify, num_texts, depth, self.context)
         if "draft" in self.stages:
-            found = found + rising_seconds(self.cost, ("draft",), num_texts, depth, self.context)[-1]
-        return found
+            seconds = seconds + rising_seconds(self.cost, ("draft",), num_texts, depth, self.context)[-1]
+        return seconds
 
     def memory(self) -> "AdaptiveMemory":
         return AdaptiveMemory(self, self.staleness)

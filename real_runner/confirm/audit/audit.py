@@ -454,7 +454,7 @@ def _unaudited(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, Finished
         for sequence in whole(setup.units, finished(log))
         for run in sequence.runs
     }
-    return [(place[0], run) for place, run in texts.items() if place not in done]
+    return [(key[0], run) for key, run in texts.items() if key not in done]
 
 
 def _unbounded(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
@@ -474,11 +474,11 @@ def _place(entry: JsonFields) -> tuple[int, str]:
 
 def _audit_entry(index: int, run: FinishedRun, audited: TextLosses) -> Json:
     """The places at which float32 chooses another token, that token, and the loss; null is infinite."""
-    places = np.flatnonzero(audited.tokens != _array(run))
-    losses = [float(loss) if np.isfinite(loss) else None for loss in audited.losses[places]]
+    positions = np.flatnonzero(audited.tokens != _array(run))
+    losses = [float(loss) if np.isfinite(loss) else None for loss in audited.losses[positions]]
     others = [
-        {"place": int(place), "token": int(audited.tokens[place]), "loss": loss}
-        for place, loss in zip(places, losses, strict=True)
+        {"place": int(position), "token": int(audited.tokens[position]), "loss": loss}
+        for position, loss in zip(positions, losses, strict=True)
     ]
     return {"sequence": index, "text_digest": run.text_digest, "others": others}
 

@@ -116,25 +116,25 @@ class AdapterConfig:
         """What each change is multiplied by."""
         return self.alpha / self.rank
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         """Refuse tensors, by PEFT's names, that are no adapter; whether it is as wide as a target is seen beside it."""
         if not self.target_digest:
             numbers = {name.removeprefix(f"{PREFIX}layers.").partition(".")[0] for name in tensors}
-            replace(self, num_layers=len(numbers)).check_products(tensors, place)
+            replace(self, num_layers=len(numbers)).check_products(tensors, location)
         else:
-            self.check_products(tensors, place)
+            self.check_products(tensors, location)
 
-    def check_products(self, tensors: Tensors, place: object) -> None:
+    def check_products(self, tensors: Tensors, location: object) -> None:
         """Refuse tensors that are not those of its number of layers."""
         names = set(_tensor_names(self))
         if wrong := sorted(names ^ set(tensors)):
             what = "lacks" if names - set(tensors) else "holds, beside its own tensors,"
-            raise ModelError(f"the adapter in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
+            raise ModelError(f"the adapter in {location} {what} {', '.join(wrong[:3])}; fetch or train it again")
         shapes = {MASKS: (self.num_masks, self.hidden_size)} if self.noise is None else {}
         for name in names - {MASKS}:
-            found = (*tensors[name].shape, 0, 0)
-            shapes[name] = (self.rank, found[1]) if ".lora_A." in name else (found[0], self.rank)
-        check_numbers(shapes, tensors, place)
+            sizes = (*tensors[name].shape, 0, 0)
+            shapes[name] = (self.rank, sizes[1]) if ".lora_A." in name else (sizes[0], self.rank)
+        check_numbers(shapes, tensors, location)
 
     def lines(self) -> list[tuple[str, str]]:
         if not self.target_digest:

@@ -112,11 +112,11 @@ class GatedAdapter(nn.Module):
         self.layers = nn.ModuleList(_layer(config, target, number) for number in range(config.num_layers))
 
     @torch.no_grad()
-    def take(self, other: "GatedAdapter", place: object) -> None:
+    def take(self, other: "GatedAdapter", location: object) -> None:
         """Begin with the changes of another adapter of this target, and with its masks as far as both have some."""
         if other.config.rank != self.config.rank:
             raise ModelError(
-                f"the adapter {place} has rank {other.config.rank}, and this run {self.config.rank}; give --rank "
+                f"the adapter {location} has rank {other.config.rank}, and this run {self.config.rank}; give --rank "
                 f"{other.config.rank}"
             )
         self.layers.load_state_dict(other.layers.state_dict())
@@ -127,8 +127,8 @@ class GatedAdapter(nn.Module):
     def change(self, number: int, name: str) -> LowRank:
         """What it adds to one product of one layer."""
         group, _, product = name.partition(".")
-        found = cast(nn.ModuleDict, cast(nn.ModuleDict, self.layers[number])[group])[product]
-        return cast(LowRank, found)
+        low_rank = cast(nn.ModuleDict, cast(nn.ModuleDict, self.layers[number])[group])[product]
+        return cast(LowRank, low_rank)
 
 
 def check_target(config: AdapterConfig, target: Target) -> None:
@@ -164,12 +164,12 @@ def _layer(config: AdapterConfig, target: Target, number: int) -> nn.ModuleDict:
 def _product(target: Target, number: int, name: str) -> nn.Linear:
     """One product of the target."""
     try:
-        found = target.layers[number].get_submodule(name)
+        linear = target.layers[number].get_submodule(name)
     except AttributeError as error:
         raise ModelError(f"the layers of {target.name} are not of the Llama or Qwen3 kind ({error})") from error
-    if not isinstance(found, nn.Linear):
+    if not isinstance(linear, nn.Linear):
         raise ModelError(f"{name} of {target.name} is no plain product of a matrix, which an adapter changes")
-    return found
+    return linear
 
 
 _Hook = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]
@@ -229,23 +229,23 @@ def _changed(change: LowRank, masks: MaskRows) -> _Hook:
 # Adapters on disk, as PEFT lays them out.
 
 
-def load_adapter(place: Path, target: Target) -> GatedAdapter:
+def load_adapter(location: Path, target: Target) -> GatedAdapter:
     """Read an adapter of a target, in its dtype and where it is; what is refused says `checked_network`."""
-    config, tensors = checked_network(place, AdapterConfig, "adapter of a target")
+    config, tensors = checked_network(location, AdapterConfig, "adapter of a target")
     if not config.target_digest:
         # What is not told can only be compared by its sizes, when the weights are taken.
         config = config_for(target, config.num_masks, config.rank, config.alpha, config.noise)
     adapter = GatedAdapter(config, target)
     try:
-        loaded = loaded_tensors(place, tensors)
-        adapter.load_state_dict({name.removeprefix(PREFIX): one for name, one in loaded.items()})
+        loaded = loaded_tensors(location, tensors)
+        adapter.load_state_dict({name.removeprefix(PREFIX): tensor for name, tensor in loaded.items()})
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1].strip()
-        raise ModelError(f"the tensors in {place} are not of an adapter of {target.name} ({reason})") from error
+        raise ModelError(f"the tensors in {location} are not of an adapter of {target.name} ({reason})") from error
     return adapter.to(target.device, target.dtype).eval().requires_grad_(False)
 
 
 def save_adapter(adapter: GatedAdapter, target: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write an adapter of a target of that name, with weights of a dtype."""
-    tensors = {name if name == MASKS else PREFIX + name: one for name, one in adapter.state_dict().items()}
+    tensors = {name if name == MASKS else PREFIX + name: tensor for name, tensor in adapter.state_dict().items()}
     write_checkpoint(folder, tensors, dtype, adapter_to_json(adapter.config, target), (ADAPTER_WEIGHTS, ADAPTER_CONFIG))

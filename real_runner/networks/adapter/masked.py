@@ -245,15 +245,15 @@ class OwnDrafter:
         """
         texts = read_texts(self.target, tokens[None, : int(roots[-1])])
         is_noise = self.adapter.config.noise is not None
-        for some in roots.split(per_pass):
-            noise = self._noise_behind(tokens, prompt_length, some - 1) if is_noise else None
-            yield some, mask_block_states(self.target, self.adapter, texts, some[None] - 1, noise)
+        for part in roots.split(per_pass):
+            noise = self._noise_behind(tokens, prompt_length, part - 1) if is_noise else None
+            yield part, mask_block_states(self.target, self.adapter, texts, part[None] - 1, noise)
 
     def _noise_behind(self, tokens: Tensor, prompt_length: int, anchors: Tensor) -> Tensor:
         """The noise int64 ``[1, G, k]`` behind tokens ``[G]`` of one text ``[L]``."""
-        config, ids, places = self.adapter.config, tokens.cpu().numpy(), anchors.cpu().numpy()
+        config, ids, positions = self.adapter.config, tokens.cpu().numpy(), anchors.cpu().numpy()
         assert config.noise is not None
-        drawn = config.noise.behind(ids[:prompt_length]).tokens(ids[places], places, config.num_masks)
+        drawn = config.noise.behind(ids[:prompt_length]).tokens(ids[positions], positions, config.num_masks)
         return torch.from_numpy(drawn)[None].to(tokens.device)
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
@@ -271,8 +271,8 @@ class OwnDrafter:
     def _passes(self, tokens: Tensor, roots: Tensor, prompt_length: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The roots of each pass, and float32 logits ``[R, k, V]``."""
         per_pass = blocks_per_pass(self.config.num_attention_heads, self.config.depth, len(tokens))
-        for some, states in self.draft_states(tokens, prompt_length, roots, per_pass) if len(roots) else ():
-            yield some, logits_of(self, self.target, states.after)
+        for part, states in self.draft_states(tokens, prompt_length, roots, per_pass) if len(roots) else ():
+            yield part, logits_of(self, self.target, states.after)
 
     def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveMasks":
         return LiveMasks(self, read)
@@ -357,7 +357,7 @@ def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
             f"{' and '.join(given)} out, or give a DFlash drafter"
         )
 
-    config = adapter_from_json(read_fields(config_file(asked.place)))
+    config = adapter_from_json(read_fields(config_file(asked.location)))
     assert config is not None
     if not config.target_digest and (asked.block is None or asked.noise is None):
         raise ModelError(
@@ -372,7 +372,7 @@ def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
                 "with an adapter a target drafts in its own passes, and hidden states are of passes that were made "
                 "elsewhere; leave --hidden-states out, or give a DFlash drafter"
             )
-        adapter = load_adapter(asked.place, target)
+        adapter = load_adapter(asked.location, target)
         adapter.config = adapter.config if asked.block is None else adapter.config.with_block(asked.block)
         adapter.config = adapter.config.with_noise(asked.noise)
         return adapter

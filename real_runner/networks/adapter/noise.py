@@ -111,7 +111,7 @@ def parse_noise(text: str) -> Noise:
     mode, *typed = text.split(",")
     if mode not in _SETTINGS:
         raise ValueError(f"expected noise of {', '.join(_SETTINGS)}; got {shown(mode)}")
-    found, temperature = dict.fromkeys(_SETTINGS[mode], 0), 1.0
+    settings, temperature = dict.fromkeys(_SETTINGS[mode], 0), 1.0
     for setting in typed:
         key, _, value = setting.partition("=")
         if key == _TEMPERATURE:
@@ -119,12 +119,12 @@ def parse_noise(text: str) -> Noise:
             if not 0 < temperature <= _MOST_TEMPERATURE:
                 raise ValueError(f"expected a temperature above 0, at most {_MOST_TEMPERATURE}; got {shown(value)}")
             continue
-        if key not in found:
-            known = (*found, _TEMPERATURE)
+        if key not in settings:
+            known = (*settings, _TEMPERATURE)
             asked = named_or_listed(key, known, f"expected {', '.join(known)}")
             raise ValueError(f"noise of {mode} has no setting {shown(key)}{asked}")
-        found[key] = whole_number(value, *((0, MOST_SEED) if key in ("salt", "seed") else (2, _LARGEST)))
-    below, salt = (*found.values(), 0)[:2]
+        settings[key] = whole_number(value, *((0, MOST_SEED) if key in ("salt", "seed") else (2, _LARGEST)))
+    below, salt = (*settings.values(), 0)[:2]
     return Noise(mode, below, salt, temperature)
 
 

@@ -55,10 +55,10 @@ class SelectorConfig:
         sizes = ("hidden_size", "vocab_size", "rank", "top_k")
         check_counts("a selector's", {name: getattr(self, name) for name in sizes}, _LARGEST)
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         shapes = {f"{name}_codebook.weight": (self.vocab_size, self.rank) for name in ("predecessor", "successor")}
         shapes["hidden_projection.weight"] = (self.rank, self.hidden_size)
-        check_own(shapes, tensors, f"selector in {place}", place)
+        check_own(shapes, tensors, f"selector in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         what = f"first-order: one of {self.top_k} candidates given the token before it; rank {self.rank}"
@@ -74,13 +74,13 @@ def selector_from_json(fields: Fields) -> SelectorConfig | None:
         drafter, (_, _, rank, top_k) = config_from_speculators(fields), sizes_of_dflash2(fields)
         return SelectorConfig(drafter.hidden_size, drafter.vocab_size, rank, top_k)
     inner = inner_of(fields)
-    found = {name: said_once(name, inner, fields) for name in _SELECTOR}
-    if missing := [name for name, value in found.items() if value is None]:
+    values = {name: said_once(name, inner, fields) for name in _SELECTOR}
+    if missing := [name for name, value in values.items() if value is None]:
         raise ModelError(
             f"this is a drafter of DFlash 2, and its config.json has no {missing[0]!r}, at the top or in "
             "dflash_config; ask its publisher for a config.json that has it"
         )
-    rank, top_k = (integer(value) for value in found.values())
+    rank, top_k = (integer(value) for value in values.values())
     extends = fields.get(_EXTENDS)
     if extends is not None:
         extends = typed(extends, str, f"the selector's config.json holds {_EXTENDS}", "a digest")

@@ -51,31 +51,31 @@ class Selector(nn.Module):
         return made
 
 
-def load_selector(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> Selector:
+def load_selector(location: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> Selector:
     """Read the selector of a drafter whose checkpoint has a digest; it lies alone, or beside that drafter.
 
     What is refused says `checked_network`; a selector of another drafter is, too.
     """
-    parts = checked_parts(place)
+    parts = checked_parts(location)
     config = parts.head
     if not isinstance(config, SelectorConfig):
-        raise ModelError(f"{place} has no selector: it is a drafter alone, whose candidates stand in its draft set")
-    check_belongs("selector", place, config.extends, digest)
+        raise ModelError(f"{location} has no selector: it is a drafter alone, whose candidates stand in its draft set")
+    check_belongs("selector", location, config.extends, digest)
     sizes = (drafter.config.hidden_size, drafter.config.vocab_size)
     if (config.hidden_size, config.vocab_size) != sizes or drafter.vocabulary is not None:
         raise ModelError(
-            f"the selector in {place} is {config.hidden_size} wide and of {config.vocab_size:,} tokens, and its "
+            f"the selector in {location} is {config.hidden_size} wide and of {config.vocab_size:,} tokens, and its "
             f"drafter {sizes[0]} and of {sizes[1]:,}, all of the target's; train it again"
         )
     selector = Selector(config)
-    selector.load_state_dict(loaded_tensors(place, parts.head_tensors))
+    selector.load_state_dict(loaded_tensors(location, parts.head_tensors))
     return selector.to(dtype).eval().requires_grad_(False)
 
 
 def save_selector(selector: Selector, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write a selector alone, with weights of a dtype."""
-    tensors = {SELECTOR_PREFIX + name.removesuffix(".weight"): one for name, one in selector.state_dict().items()}
-    named = {f"{name}.weight" if name.endswith("projection") else name: one for name, one in tensors.items()}
+    tensors = {SELECTOR_PREFIX + name.removesuffix(".weight"): tensor for name, tensor in selector.state_dict().items()}
+    named = {f"{name}.weight" if name.endswith("projection") else name: tensor for name, tensor in tensors.items()}
     write_checkpoint(folder, named, dtype, selector_to_json(selector.config))
 
 
@@ -98,5 +98,5 @@ class SelectorProducer(FirstOrderProducer):
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The selector of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
-    selector = load_selector(asked.place, block_stage(asked.stage), asked.digest, asked.dtype)
+    selector = load_selector(asked.location, block_stage(asked.stage), asked.digest, asked.dtype)
     return lambda its, target: SelectorProducer(block_stage(its), target, reach, selector.to(target.device))

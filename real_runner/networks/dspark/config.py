@@ -52,10 +52,10 @@ class SparkConfig:
     markov: Markov
     confidence_inputs: int
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         if tensors:
             shapes = {"proj.weight": (1, self.confidence_inputs), "proj.bias": (1,)}
-            check_own(shapes, tensors, f"confidence head in {place}", place)
+            check_own(shapes, tensors, f"confidence head in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         gate = ", behind a gate that reads its state" if self.markov.is_gated else ""
@@ -73,26 +73,26 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
         drafter = config_from_speculators(fields)
         assert drafter.markov is not None
         return SparkConfig(drafter.markov, drafter.hidden_size + drafter.markov.rank * confidence_reads_token(fields))
-    said = _said(fields)
+    stated = _said(fields)
     if bundled := [name for name in fields if name.startswith(_BUNDLED) and name != _NESTED]:
         raise ModelError(
             f"this is a target with a drafter of DSpark inside it ({bundled[0]}), and simlab lacks drafters that are "
             "part of a target; give a drafter that is released on its own"
         )
-    found = {name: said_once(name, said, fields) for name in _HEAD}
-    if missing := [name for name, value in found.items() if value is None]:
+    values = {name: said_once(name, stated, fields) for name in _HEAD}
+    if missing := [name for name, value in values.items() if value is None]:
         raise ModelError(
             f"this is a drafter of DSpark, and its config.json has no {missing[0]!r}, at the top, in dspark_config or "
             "in dflash_config; ask its publisher for a config.json that has it"
         )
     check_classes(fields, _CLASSES, "drafters of DSpark")
-    if unsaid := [name for name, nothing in _UNSAID.items() if said_once(name, said, fields) not in nothing]:
+    if unsaid := [name for name, nothing in _UNSAID.items() if said_once(name, stated, fields) not in nothing]:
         raise ModelError(
             f"this drafter of DSpark has {unsaid[0]}, and whether its Markov head adds to logits before or behind that "
             "is not said; ask its publisher, or choose a release without it"
         )
-    markov = markov_of(found["markov_rank"], found["markov_head_type"])
-    with_markov = said_once("confidence_head_with_markov", said, fields)
+    markov = markov_of(values["markov_rank"], values["markov_head_type"])
+    with_markov = said_once("confidence_head_with_markov", stated, fields)
     reads_token = with_markov is None or flag(with_markov, "confidence_head_with_markov")
     return SparkConfig(markov, integer(fields.get("hidden_size")) + markov.rank * reads_token)
 
@@ -103,22 +103,22 @@ def _said(fields: Fields) -> Mapping[str, object]:
     for name in (_NESTED, "dflash_config"):
         held: object = {} if fields.get(name) is None else fields[name]
         both.append(typed(held, dict, f"the drafter's config.json holds {name}", "an object"))
-    return {name: said_once(name, *both) for one in both for name in one}
+    return {name: said_once(name, *both) for part in both for name in part}
 
 
 def _is_dspark(fields: Fields) -> bool:
     if in_speculators(fields) or "speculators_model_type" in fields:
         return in_speculators(fields)
-    asked = (name for one in (fields, inner_of(fields)) for name, value in one.items() if value)
+    asked = (name for part in (fields, inner_of(fields)) for name, value in part.items() if value)
     named = any("dspark" in name.lower() for name in classes_of(fields))
     return named or any(name.startswith(("markov_", _BUNDLED)) for name in asked)
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:
-    own, said = spark_from_json(fields), _said(fields)
+    own, stated = spark_from_json(fields), _said(fields)
     assert own is not None
-    rest = plain_fields({**fields, "dflash_config": said}, (*_OWN, _NESTED))
-    plain, from_root = config_from_json(rest), said_once("sample_from_anchor", said, fields)
+    rest = plain_fields({**fields, "dflash_config": stated}, (*_OWN, _NESTED))
+    plain, from_root = config_from_json(rest), said_once("sample_from_anchor", stated, fields)
     # As many masks as tokens that are drafted, the root among them or before them.
     is_among = from_root is None or flag(from_root, "sample_from_anchor")
     size = plain.block_size + (not is_among)

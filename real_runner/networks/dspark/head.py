@@ -37,7 +37,7 @@ class MarkovProducer(FirstOrderProducer):
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The head of the drafter that is there; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
-    check_belongs("Markov head", asked.place, None, asked.digest)
+    check_belongs("Markov head", asked.location, None, asked.digest)
 
     def on(its: Stage | None, target: Target) -> MarkovProducer:
         drafter = block_stage(its)

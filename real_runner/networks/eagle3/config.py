@@ -180,7 +180,7 @@ class Eagle3Config:
             if self.attention_bias:
                 yield f"midlayer.self_attn.{name}_proj.bias", shape[:1]
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         """Refuse tensors with which this head cannot be built; names are the released ones, ``midlayer`` the layer."""
         shapes = dict(self.shapes())
         missing, foreign = (
@@ -191,19 +191,19 @@ class Eagle3Config:
             missing.append(HEAD)
         if missing and foreign and foreign[0].startswith("model."):
             raise ModelError(
-                f"the EAGLE-3 head in {place} names its tensors {foreign[0]} and the like; simlab reads the released "
-                "names, which have no `model.` before them: rename them, or choose a release that has those"
+                f"the EAGLE-3 head in {location} names its tensors {foreign[0]} and the like; simlab reads the "
+                "released names, which have no `model.` before them: rename them, or choose a release that has those"
             )
         if missing or foreign:
             what = "lacks" if missing else "holds, beside its own tensors,"
             listed = ", ".join((missing or foreign)[:3])
-            raise ModelError(f"the EAGLE-3 head in {place} {what} {listed}; fetch or train it again")
+            raise ModelError(f"the EAGLE-3 head in {location} {what} {listed}; fetch or train it again")
         shapes |= {
             EMBEDDING: (self.vocab_size, self.hidden_size),
             HEAD: (self.num_tokens, self.hidden_size),
         }
-        check_numbers(shapes, tensors, place)
-        draft_ids(self, tensors, place)
+        check_numbers(shapes, tensors, location)
+        draft_ids(self, tensors, location)
 
     def lines(self) -> list[tuple[str, str]]:
         taps = ", ".join(map(str, self.target_layer_ids)) or "1, L/2 - 1 and L - 4 of L, as its release does"

@@ -51,7 +51,7 @@ def joined(parts: Sequence[KeyValues]) -> KeyValues:
         return parts[0]
     count = max(len(part.keys) for part in parts)
     columns = (
-        torch.cat([one.expand(count, -1, -1, -1) for one in column], dim=2) for column in zip(*parts, strict=True)
+        torch.cat([part.expand(count, -1, -1, -1) for part in column], dim=2) for column in zip(*parts, strict=True)
     )
     return KeyValues(*columns)
 
@@ -250,8 +250,8 @@ def read_text(
     positions = torch.arange(first, first + len(following), device=features.device)[None]
     per_pass = max(1, WEIGHTS_PER_PASS // (head.config.num_attention_heads * (first + len(following))))
     outputs = list[Tensor]()
-    for some in zip(*(one.split(per_pass, dim=1) for one in (hidden, embedded, positions)), strict=True):
-        output, kept = head(*some, parts)
+    for part in zip(*(tensor.split(per_pass, dim=1) for tensor in (hidden, embedded, positions)), strict=True):
+        output, kept = head(*part, parts)
         outputs.append(output[0])
         parts.append(kept)
     return ReadText(joined(parts), torch.cat(outputs))
@@ -300,7 +300,7 @@ class GrowingText:
         again = min(len(self._last), length)
         self._num_read = length - again
         if self._past is not None:
-            self._past = KeyValues(*(one[:, :, : self._num_read] for one in self._past))
+            self._past = KeyValues(*(tensor[:, :, : self._num_read] for tensor in self._past))
         self._waiting = [self._last[:again]]
 
     def _kept(self, graphs: GraphedModels, text: ReadText) -> ReadText:
@@ -321,14 +321,14 @@ class GrowingText:
             num_seen, padded = context_for(first + most), most - len(states)
 
             def work(states: Tensor, tokens: Tensor, start: Tensor, num_seen: int = num_seen) -> tuple[Tensor]:
-                places = start + torch.arange(len(states), device=states.device)
+                slots = start + torch.arange(len(states), device=states.device)
                 past, rows = self._seen(graphs, num_seen), graphs.rows(head)
                 before = (torch.arange(num_seen, device=states.device) >= start).expand(len(states), -1)
                 hidden = torch.cat([before, _later(len(states), len(states), states.device)[0, 0]], dim=1)
-                inputs = (head.fused(states)[None], head.embedded(target, tokens)[None], places[None])
+                inputs = (head.fused(states)[None], head.embedded(target, tokens)[None], slots[None])
                 output, new = head(*inputs, (past,), hidden)
-                rows.write(0, places, new.keys)
-                rows.write(1, places, new.values)
+                rows.write(0, slots, new.keys)
+                rows.write(1, slots, new.values)
                 return (output[0],)
 
             inputs = (pad(states, (0, 0, 0, padded)), pad(tokens, (0, padded)), torch.tensor([first]))
@@ -341,11 +341,11 @@ class GrowingText:
 # Heads on disk, in the released names of tensors.
 
 
-def load_eagle3(place: Path, dtype: torch.dtype, device: str = "cpu") -> Eagle3Head:
+def load_eagle3(location: Path, dtype: torch.dtype, device: str = "cpu") -> Eagle3Head:
     """Read an EAGLE-3 head, to run in a dtype; what is refused says `checked_network`."""
-    config, stored = checked_network(place, Eagle3Config, "EAGLE-3 head")
+    config, stored = checked_network(location, Eagle3Config, "EAGLE-3 head")
     head = Eagle3Head(config)
-    load_weights(head, place, stored)
+    load_weights(head, location, stored)
     return head.to(device, dtype).eval().requires_grad_(False)
 
 

@@ -23,8 +23,8 @@ from simlab.channels import Channel, PoolRows
 from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
+from simlab.real_runner.drafters.candidate_keys import sent
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.places import sent
 from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, EAGER
 from simlab.real_runner.execution.fixed_drafter import run
@@ -87,7 +87,7 @@ class Growth:
         """The first tokens behind each node of the last pass, ``[N, b, R]``."""
         config, shape, head = self._head.config, self._outputs.shape[:2], self._head
         where = (self._outputs, self._top_k, config.num_tokens, head.vocabulary, self._graphs)
-        ids, log_probs = first_of_laws(lambda some: head.logits(self._target, some), head, *where)
+        ids, log_probs = first_of_laws(lambda part: head.logits(self._target, part), head, *where)
         return ids.reshape(*shape, -1), to_grid(log_probs).reshape(*shape, -1)
 
     def behind(self, tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
@@ -101,8 +101,8 @@ class Growth:
         def work(outputs: Tensor) -> tuple[Tensor]:
             return (self._head.logits(self._target, outputs),)
 
-        (said,) = run(self._graphs, ("eagle3 logits", self._head), work, self._outputs)
-        return said if self._graphs is None else said.clone()
+        (logits,) = run(self._graphs, ("eagle3 logits", self._head), work, self._outputs)
+        return logits if self._graphs is None else logits.clone()
 
     def step(self, tokens: Ints, above: Longs) -> None:
         """Send nodes through the head.
@@ -112,11 +112,11 @@ class Growth:
             above: int64 ``[N, b]``, which node of the last pass each of them is a child of.
         """
         device = self._positions.device
-        ids, parents = (sent(torch.from_numpy(one.astype(np.int64)), device) for one in (tokens, above))
+        ids, parents = (sent(torch.from_numpy(array.astype(np.int64)), device) for array in (tokens, above))
         key = ("eagle3 step", self._head, self._text.keys.shape[2])
         inputs = (ids, parents, self._roots, self._positions, self._outputs, self._above, *self._nodes)
-        found = run(self._graphs, key, self._stepped, *inputs)
-        self._positions, self._outputs, self._above, *nodes = found
+        results = run(self._graphs, key, self._stepped, *inputs)
+        self._positions, self._outputs, self._above, *nodes = results
         self._nodes = tuple(nodes)
 
     def _stepped(
@@ -205,9 +205,9 @@ class Eagle3Producer:
             return PoolColumns.unlabelled(joined_pools(parts))
         text = read_text(self.head, self.target, features[: last - 1], tokens[1:last], None)
         roots = torch.arange(last - num_roots, last, device=features.device)
-        for some in roots.split(roots_per_pass(self.head, self.reach, len(tokens))):
-            outputs = text.outputs[some - 1]
-            parts.append(self.pools(some, outputs, text.past))
+        for part in roots.split(roots_per_pass(self.head, self.reach, len(tokens))):
+            outputs = text.outputs[part - 1]
+            parts.append(self.pools(part, outputs, text.past))
         return PoolColumns.unlabelled(joined_pools(parts))
 
     @torch.inference_mode()
@@ -247,7 +247,7 @@ def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eag
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The head of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, Eagle3Reach)
-    head = load_eagle3(asked.place, asked.dtype)
+    head = load_eagle3(asked.location, asked.dtype)
     return lambda _, target: eagle3_producer(head.to(target.device), target, reach)
 
 
@@ -277,8 +277,8 @@ class Eagle3Chain:
             return
         last, reach = len(tokens) - 1, Eagle3Reach(1, 1, max(1, self.head.config.depth - 1))
         text = read_text(self.head, self.target, features[: last - 1], tokens[1:last], None)
-        for some in roots.split(min(_ROOTS_PER_PASS, roots_per_pass(self.head, reach, len(tokens)))):
-            yield some, self.logits(some, ReadText(text.past, text.outputs[some - 1]))
+        for part in roots.split(min(_ROOTS_PER_PASS, roots_per_pass(self.head, reach, len(tokens)))):
+            yield part, self.logits(part, ReadText(text.past, text.outputs[part - 1]))
 
     def live(self, read: CandidatesRead, room: int, graphs: GraphedModels | None = None) -> "LiveChain":
         return LiveChain(replace(self, graphs=graphs), read)
@@ -328,8 +328,8 @@ class LiveChain:
         own, text, root = self._own, self._text.up_to_root(committed), len(committed) - 1
         roots = torch.tensor([root], device=text.outputs.device)
         logits = own.logits(roots, ReadText(text.past, text.outputs[-1:]))
-        found = drafted_marginals(lambda said: said, own.head, self._wanted, own.graphs, logits[0])
-        return Drafted(int(committed[-1]), root, found)
+        marginals = drafted_marginals(lambda given: given, own.head, self._wanted, own.graphs, logits[0])
+        return Drafted(int(committed[-1]), root, marginals)
 
 
 def load_drafter(asked: Asked) -> Callable[[Target], Eagle3Head]:
@@ -340,7 +340,7 @@ def load_drafter(asked: Asked) -> Callable[[Target], Eagle3Head]:
         raise ModelError(
             f"an EAGLE-3 head has no compiled form; give --execution {EAGER} or {CUDA_GRAPHS}, or a DFlash drafter"
         )
-    head = load_eagle3(asked.place, asked.dtype, asked.device)
+    head = load_eagle3(asked.location, asked.dtype, asked.device)
     head.config = head.config if asked.block is None else head.config.with_block(asked.block)
 
     def fitted(target: Target) -> Eagle3Head:

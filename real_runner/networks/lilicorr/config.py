@@ -85,7 +85,7 @@ class LatticeConfig:
         linear |= {"factor_input_proj": (3 * width, width)}
         linear |= dict.fromkeys(("out_head", "in_head", "anchor_out_head"), (width, factors))
         norms = ["output_norm", "anchor_norm"]
-        for layer in (f"layers.{which}" for which in range(self.num_layers)):
+        for layer in (f"layers.{index}" for index in range(self.num_layers)):
             linear |= {f"{layer}.attn.out_proj": (width, width), f"{layer}.mlp.up_proj": (width, self.inner_size)}
             linear |= {f"{layer}.mlp.down_proj": (self.inner_size, width)}
             norms += [f"{layer}.attn_norm", f"{layer}.mlp_norm"]
@@ -100,8 +100,8 @@ class LatticeConfig:
         yield "relative_slot_bias", (self.num_heads, 2 * self.block_size - 1)
         yield "same_slot_bias", (self.num_heads,)
 
-    def check(self, tensors: Tensors, place: object) -> None:
-        check_own(dict(self.shapes()), tensors, f"lattice head in {place}", place)
+    def check(self, tensors: Tensors, location: object) -> None:
+        check_own(dict(self.shapes()), tensors, f"lattice head in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         what = f"first-order: one of {self.candidate_topk} candidates given the one before it"
@@ -118,28 +118,28 @@ def lattice_from_json(fields: Fields) -> LatticeConfig | None:
             f'copy without fields and tensors of LiLiCorr, of the class "DFlashDraftModel"'
         )
     own = (*_COUNTS, _WIDTH, *_NUMBERS)
-    found = {name: said_once(_MARK + name, inner_of(fields), fields) for name in own}
-    if missing := [_MARK + name for name, value in found.items() if value is None]:
+    values = {name: said_once(_MARK + name, inner_of(fields), fields) for name in own}
+    if missing := [_MARK + name for name, value in values.items() if value is None]:
         raise ModelError(
             f"this is a drafter of LiLiCorr, and its config.json has no {missing[0]!r}, at the top or in "
             "dflash_config; ask its publisher for a config.json that has it"
         )
     drafter, drafter_size = _drafter_from_json(fields), integer(fields.get("hidden_size"))
-    sizes = {name: integer(found[name]) for name in (_WIDTH, *_COUNTS)}
+    sizes = {name: integer(values[name]) for name in (_WIDTH, *_COUNTS)}
     # 0: as wide as the drafter.
     width = sizes.pop(_WIDTH) or drafter_size
-    own_numbers = (number(found[name]) for name in _NUMBERS)
+    own_numbers = (number(values[name]) for name in _NUMBERS)
     return LatticeConfig(drafter_size, drafter.block_size, drafter.rms_norm_eps, width, *sizes.values(), *own_numbers)
 
 
 def _is_lilicorr(fields: Fields) -> bool:
-    named = [name for one in (fields, inner_of(fields)) for name, value in one.items() if value]
+    named = [name for part in (fields, inner_of(fields)) for name, value in part.items() if value]
     is_marked = any(name.startswith(_MARK) for name in named)
     return "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or is_marked)
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:
-    names = [name for one in (fields, inner_of(fields)) for name in one if name.startswith(_MARK)]
+    names = [name for part in (fields, inner_of(fields)) for name in part if name.startswith(_MARK)]
     if (kind := said_once("projector_type", inner_of(fields), fields)) is not None:
         if kind != "lilicorr":
             raise ModelError(f"this is a drafter of LiLiCorr with projector_type={shown(kind)}; simlab runs lilicorr")

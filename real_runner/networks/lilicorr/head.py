@@ -178,15 +178,15 @@ class LatticeProducer(FirstOrderProducer):
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The lattice head of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
-    check_belongs("lattice head", asked.place, None, asked.digest)
-    config, tensors = checked_network(asked.place, LatticeConfig, "lattice head")
+    check_belongs("lattice head", asked.location, None, asked.digest)
+    config, tensors = checked_network(asked.location, LatticeConfig, "lattice head")
     drafted = block_stage(asked.stage).config
     if drafted.block_size > config.block_size:
         raise ModelError(
-            f"the lattice head in {asked.place} knows blocks of {config.block_size}, and the drafter's block here is "
-            f"{drafted.block_size}; leave --block out, or give at most {config.block_size}"
+            f"the lattice head in {asked.location} knows blocks of {config.block_size}, and the drafter's block here "
+            f"is {drafted.block_size}; leave --block out, or give at most {config.block_size}"
         )
     head = LatticeHead(config)
-    head.load_state_dict(loaded_tensors(asked.place, tensors))
+    head.load_state_dict(loaded_tensors(asked.location, tensors))
     head = head.to(asked.dtype).eval().requires_grad_(False)
     return lambda its, target: LatticeProducer(block_stage(its), target, reach, head.to(target.device))

@@ -50,13 +50,13 @@ class RedraftReach(Reach):
 
     def lengths(self, depth: int) -> range:
         """Behind how many tokens of a chain of ``depth`` there are branches."""
-        found = branch_lengths(depth, self.depth, self.whole == 1)
-        if not found:
+        lengths = branch_lengths(depth, self.depth, self.whole == 1)
+        if not lengths:
             raise ModelError(
                 f"a drafter that looks {self.depth} tokens ahead says nothing behind a whole chain of {depth}; run it "
                 f"in a longer block, such as block={2 * depth + 1}"
             )
-        return found
+        return lengths
 
     def settings(self, depth: int) -> dict[str, object]:
         own = {"depth": self.depth, "branches": len(self.lengths(depth)), "top_k": self.top_k}
@@ -116,8 +116,8 @@ def makes_redrafts(settings: Settings, is_base: bool) -> bool:
         settings: as typed behind the checkpoint, or as a manifest has them.
         is_base: whether it is the draft set's own drafter, whose chain it is.
     """
-    said = any(key in settings for key in ("branches", "block", WHOLE_CHAIN))
-    return "beam" not in settings and (said or not is_base)
+    is_stated = any(key in settings for key in ("branches", "block", WHOLE_CHAIN))
+    return "beam" not in settings and (is_stated or not is_base)
 
 
 def check_own_rows(checkpoint: str, settings: Settings, is_base: bool) -> None:

@@ -23,9 +23,9 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.drafters.candidate_keys import sent
 from simlab.real_runner.drafters.dense import BlockPasses, blocks_of, check_fit, passes_along
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.execution.fixed_drafter import text_context
 from simlab.real_runner.networks.candidates import (
@@ -97,8 +97,8 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         passes = passes_along(self.drafter, self.target, self.drafter.context(features[None]))
         parts, outside = list[BranchRows](), [np.empty(0, np.float32)]
         for first in range(0, num_roots, per_pass):
-            some, chain = roots[first : first + per_pass], chains[first : first + per_pass]
-            made, mass = self.redrafts(tokens[some], some, passes, chain, lengths)
+            part, chain = roots[first : first + per_pass], chains[first : first + per_pass]
+            made, mass = self.redrafts(tokens[part], part, passes, chain, lengths)
             parts.append(made)
             outside.append(mass)
         return BranchColumns(join_branches(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside))
@@ -127,11 +127,13 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         blocks = torch.full((num_roots, len(lengths), config.block_size), config.mask_token_id, device=device)
         blocks[:, :, 0] = root_tokens[:, None]
         blocks[:, :, 1 : 1 + slots] = sent(torch.from_numpy(tokens[:, :, :slots]), device)
-        places = positions.repeat_interleave(len(lengths))
-        states = passes(blocks.view(num_blocks, -1), places).after
+        position_ids = positions.repeat_interleave(len(lengths))
+        states = passes(blocks.view(num_blocks, -1), position_ids).after
         behind = np.flatnonzero(np.arange(config.depth) >= np.array(lengths, np.int64)[:, None])
-        said = states.reshape(num_roots, len(lengths) * config.depth, -1)[:, sent(torch.from_numpy(behind), device)]
-        ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k, self.graphs)
+        read_states = states.reshape(num_roots, len(lengths) * config.depth, -1)[
+            :, sent(torch.from_numpy(behind), device)
+        ]
+        ids, log_probs = first_of_all(self.drafter, self.target, read_states, self.reach.top_k, self.graphs)
         of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
         return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
 
@@ -162,26 +164,26 @@ class RedraftText:
         made = self._producer
         chain: Ints = drafted.marginals.top_tokens(made.base_depth)
         every = made.reach.lengths(len(chain)) if lengths is None else lengths
-        wanted = sorted({one for one in every if one < made.depth})
+        wanted = sorted({length for length in every if length < made.depth})
         if not wanted:
             # What was read waits until the drafter is run: this round pays nothing of it.
             empty = (0, made.reach.top_k)
             return Branches(np.empty(0, np.int32), made.depth, np.empty(empty, np.int32), np.empty(empty, np.float32))
         device = made.target.device
-        root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
+        root, position = (torch.tensor([number], device=device) for number in (drafted.root_token, drafted.position))
         rows, _ = made.redrafts(root, position, self._text.states, chain[None], wanted)
         return rows.row(0, 0)
 
 
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """A drafter that redrafts, or makes pools; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
-    first, is_first = block_stage(asked.stage), checkpoint_digest(asked.place) == asked.digest
+    first, is_first = block_stage(asked.stage), checkpoint_digest(asked.location) == asked.digest
     if isinstance(reach, PathReach):
-        check_own_rows(str(asked.place), reach.settings(first.config.depth), is_first)
+        check_own_rows(str(asked.location), reach.settings(first.config.depth), is_first)
         return lambda its, target: PathProducer(block_stage(its), target, reach)
     assert isinstance(reach, RedraftReach)
     reach.lengths(first.config.depth)
-    second = load_drafter(asked.place, asked.dtype)
+    second = load_drafter(asked.location, asked.dtype)
     return lambda its, target: _redraft_producer(second, block_stage(its), target, reach, is_first)
 
 
@@ -221,7 +223,7 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
     def at_root(self, drafted: Drafted) -> Channel:
         assert drafted.passes is not None
         device = self.target.device
-        root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
+        root, position = (torch.tensor([number], device=device) for number in (drafted.root_token, drafted.position))
         base = base_of(drafted.marginals, self.width)
         return self.pools(root, position, drafted.passes, base).row(0, 0)
 
@@ -235,8 +237,8 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
         passes = passes_along(self.drafter, self.target, self.drafter.context(features[None]))
         parts = list[PoolRows]()
         for first in range(0, num_roots, per_pass):
-            some, part = roots[first : first + per_pass], base.part(first, first + per_pass)
-            parts.append(self.pools(tokens[some], some, passes, part))
+            of_pass, part = roots[first : first + per_pass], base.part(first, first + per_pass)
+            parts.append(self.pools(tokens[of_pass], of_pass, passes, part))
         return PoolColumns.unlabelled(joined_pools(parts))
 
     @torch.inference_mode()
@@ -257,8 +259,8 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
             paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
             num_paths, length = paths.shape[1:]
             filled = sent(torch.from_numpy(paths.reshape(num_roots * num_paths, length)), positions.device)
-            roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
-            behind = passes(blocks_of(self.drafter, roots, filled), places).after[:, length : length + 1]
+            roots, position_ids = (tensor.repeat_interleave(num_paths) for tensor in (root_tokens, positions))
+            behind = passes(blocks_of(self.drafter, roots, filled), position_ids).after[:, length : length + 1]
             ids, log_probs = first_of_all(self.drafter, self.target, behind, top_k, self.graphs)
             return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
 

@@ -85,20 +85,20 @@ class RouterConfig(Reach):
     def held(self, depth: int = 0) -> str:
         return f"{len(self.routes)} numbers at each"
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         num_inputs, num_outputs = self.hidden_size + NUM_BESIDE, len(self.routes)
         shapes: dict[str, tuple[int, ...]] = {"norm.weight": (num_inputs,), "norm.bias": (num_inputs,)}
         if self.gain is not None:
             num_inputs, num_outputs, shapes = self.hidden_size, 1, {}
         shapes |= {"inner.weight": (self.inner_size, num_inputs), "inner.bias": (self.inner_size,)}
         shapes |= {"outer.weight": (num_outputs, self.inner_size), "outer.bias": (num_outputs,)}
-        check_own(shapes, tensors, f"router's network in {place}", place)
+        check_own(shapes, tensors, f"router's network in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         says = f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter"
         if self.gain is not None:
-            taken = self.routes[self.gain.pos]
-            says = f"{taken} where it would bring over {self.gain.threshold:g} tokens more, as WhiFlash's card has it"
+            route = self.routes[self.gain.pos]
+            says = f"{route} where it would bring over {self.gain.threshold:g} tokens more, as WhiFlash's card has it"
         return [
             ("router", says),
             *(("route", route) for route in self.routes),

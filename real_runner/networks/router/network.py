@@ -90,8 +90,8 @@ class RouterNetwork(nn.Module):
         if gain is not None:
             form = "tanh" if gain.gelu == "tanh" else "none"
             hidden = functional.gelu(self.inner(inputs[:, : self.config.hidden_size]), approximate=form)
-            said = self.outer(hidden)
-            is_pos = torch.where(said > gain.threshold, TAKEN, 0.0) + said * 0.0
+            answers = self.outer(hidden)
+            is_pos = torch.where(answers > gain.threshold, TAKEN, 0.0) + answers * 0.0
             return torch.cat([is_pos, TAKEN - is_pos] if gain.pos == 0 else [TAKEN - is_pos, is_pos], dim=-1)
         return functional.softplus(self.outer(functional.silu(self.inner(self.norm(inputs)))))
 
@@ -114,11 +114,12 @@ class RouterProducer:
     graphs: GraphedModels | None = None
 
     def __post_init__(self) -> None:
-        own, found = self.network.config.target_digest, self.target.digest
-        if own != found:
+        own, digest = self.network.config.target_digest, self.target.digest
+        if own != digest:
             raise ModelError(
                 f"the router's network reads states of the target of the digest {own[:12]}, and {self.target.name} has "
-                f"the digest {found[:12]}; give that target, or train a network for this one with `simlab train router`"
+                f"the digest {digest[:12]}; give that target, or train a network for this one with `simlab train "
+                "router`"
             )
 
     @property
@@ -140,24 +141,24 @@ class RouterProducer:
         return replace(self, graphs=graphs)
 
     @torch.inference_mode()
-    def foresee(self, state: Tensor, logits: Tensor, position: int) -> Features:
-        place = torch.tensor([position], device=state.device)
+    def predict(self, state: Tensor, logits: Tensor, position: int) -> Features:
+        at = torch.tensor([position], device=state.device)
 
         def work(*inputs: Tensor) -> tuple[Tensor]:
             return (self.network(router_inputs(*inputs)),)
 
-        return _rows(*run(self.graphs, ("router", self.network), work, state[None], logits[None], place)).row(0, 0)
+        return _rows(*run(self.graphs, ("router", self.network), work, state[None], logits[None], at)).row(0, 0)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> FeatureColumns:
         inputs = inputs_along(self.target, features, num_roots)
-        return FeatureColumns(_rows(torch.cat([self.network(some) for some in inputs])))
+        return FeatureColumns(_rows(torch.cat([self.network(part) for part in inputs])))
 
 
-def _rows(said: Tensor) -> FeatureRows:
+def _rows(answers: Tensor) -> FeatureRows:
     """What a network said of some roots, ``[N, routes]``, as a channel has it."""
     try:
-        return FeatureRows(features_to_grid(said.cpu().numpy()))
+        return FeatureRows(features_to_grid(answers.cpu().numpy()))
     except ValueError as error:
         raise ModelError("the router's network says what is no number; train it again") from error
 
@@ -165,11 +166,11 @@ def _rows(said: Tensor) -> FeatureRows:
 # Routers' networks on disk.
 
 
-def load_router(place: Path) -> RouterNetwork:
+def load_router(location: Path) -> RouterNetwork:
     """Read a router's network, float32; what is refused says `checked_network`."""
-    config, tensors = checked_network(place, RouterConfig, "router's network")
+    config, tensors = checked_network(location, RouterConfig, "router's network")
     network = RouterNetwork(config)
-    network.load_state_dict(loaded_tensors(place, tensors))
+    network.load_state_dict(loaded_tensors(location, tensors))
     return network.float().eval().requires_grad_(False)
 
 
@@ -180,5 +181,5 @@ def save_router(network: RouterNetwork, folder: Path) -> None:
 
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The network of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
-    network = load_router(asked.place)
+    network = load_router(asked.location)
     return lambda _, target: RouterProducer(network.to(target.device), target)

@@ -106,7 +106,7 @@ class ScorerConfig:
     reach: PoolReach
     extends: str
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         sizes = self.sizes
         shapes: dict[str, tuple[int, ...]] = {
             "token.weight": (sizes.rank, sizes.hidden_size),
@@ -118,7 +118,7 @@ class ScorerConfig:
             shapes |= {f"{name}.0.weight": (num,), f"{name}.0.bias": (num,)}
             shapes |= {f"{name}.1.weight": (sizes.inner_size, num), f"{name}.1.bias": (sizes.inner_size,)}
             shapes |= {f"{name}.3.weight": (1, sizes.inner_size), f"{name}.3.bias": (1,)}
-        check_own(shapes, tensors, f"head in {place}", place)
+        check_own(shapes, tensors, f"head in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         reach = f"pools of a beam of {self.reach.beam}, extended by {self.reach.extensions} candidates"

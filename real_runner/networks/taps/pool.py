@@ -18,9 +18,9 @@ from simlab.channels import Channel, PoolRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.jit import kernel
+from simlab.real_runner.drafters.candidate_keys import NO_LAWS, sent
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import NO_LAWS, sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
 from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
@@ -90,9 +90,9 @@ def pools_of(nodes: BeamNodes, log_probs: Floats) -> PoolRows:
     numbers = np.zeros((num_roots, num + 1), np.int32)
     orders = []
     for size in nodes.sizes:
-        some = slice(first, first + size)
-        above = np.take_along_axis(numbers, nodes.parents[:, some], 1)
-        order = first + np.lexsort((nodes.tokens[:, some], -log_probs[:, some], above), axis=-1)
+        level = slice(first, first + size)
+        above = np.take_along_axis(numbers, nodes.parents[:, level], 1)
+        order = first + np.lexsort((nodes.tokens[:, level], -log_probs[:, level], above), axis=-1)
         numbers[rows, order + 1] = np.arange(first + 1, first + size + 1)
         orders.append(order)
         first += size
@@ -118,23 +118,23 @@ def _beam(log_probs: Floats, sizes: Longs) -> tuple[Ints, Ints]:
         num, widest = num + size, max(widest, size)
     parents, ranks = np.empty((num_roots, num), np.int32), np.empty((num_roots, num), np.int32)
     above, costs = np.zeros(widest, np.int64), np.zeros(widest, np.int64)
-    taken = np.zeros(widest, np.int32)
+    num_taken = np.zeros(widest, np.int32)
     for root in range(num_roots):
         above[0], num_above, first_above, first = 0, 1, -1, 0
         for depth in range(num_depths):
             row = log_probs[root, depth]
-            taken[:num_above] = 0
+            num_taken[:num_above] = 0
             for index in range(sizes[depth]):
                 best, lowest = -1, np.int64(0)
                 for parent in range(num_above):
-                    if taken[parent] < width:
-                        cost = above[parent] + np.int64(-row[taken[parent]] * STEPS_PER_NAT)
+                    if num_taken[parent] < width:
+                        cost = above[parent] + np.int64(-row[num_taken[parent]] * STEPS_PER_NAT)
                         if best < 0 or cost < lowest:
                             best, lowest = parent, cost
                 parents[root, first + index] = 0 if depth == 0 else first_above + best + 1
-                ranks[root, first + index] = taken[best]
+                ranks[root, first + index] = num_taken[best]
                 costs[index] = lowest
-                taken[best] += 1
+                num_taken[best] += 1
             above[: sizes[depth]] = costs[: sizes[depth]]
             num_above, first_above = sizes[depth], first
             first += sizes[depth]
@@ -213,7 +213,7 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
             max(1, _NUMBERS_PER_PASS // (self.own.num_scores(config.depth) * config.hidden_size)),
         )
         passes = draft_states(self.drafter, self.target, features, tokens, roots, per_pass)
-        return PoolColumns.unlabelled(joined_pools([self.pools(*one) for one in self.along(passes, tokens, rows)]))
+        return PoolColumns.unlabelled(joined_pools([self.pools(*part) for part in self.along(passes, tokens, rows)]))
 
     @torch.inference_mode()
     def pools(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> PoolRows:
@@ -243,5 +243,5 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
 def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The scorer of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, PoolReach)
-    scorer = load_scorer(asked.place, block_stage(asked.stage), asked.digest)[0]
+    scorer = load_scorer(asked.location, block_stage(asked.stage), asked.digest)[0]
     return lambda its, target: TapsProducer(block_stage(its), target, reach, scorer.to(target.device))

@@ -104,9 +104,9 @@ class TapsScorer(nn.Module):
         """The corrections, float64 ``[N, K]``, of K outcomes at these depths."""
         slots = depths - 1
         shares = (depths / self.sizes.depth).expand(len(weights), -1)
-        place = [log_probs, *inputs.spread[:, slots].unbind(-1), shares, weights, weights / depths]
+        numbers = [log_probs, *inputs.spread[:, slots].unbind(-1), shares, weights, weights / depths]
         of_depth = self.depth(slots).expand(len(weights), -1, -1)
-        whole = torch.cat([*tokens, states[:, slots], of_depth, torch.stack(place, -1)], -1)
+        whole = torch.cat([*tokens, states[:, slots], of_depth, torch.stack(numbers, -1)], -1)
         corrections: Tensor = network(whole).squeeze(-1).double().clamp(-_MOST, _MOST)
         return corrections
 
@@ -142,21 +142,21 @@ def _rows(tokens: Tensor, parents: Tensor) -> Tensor:
     return tokens.gather(1, parents[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
-def load_scorer(place: Path, drafter: DFlashDrafter, digest: str) -> tuple[TapsScorer, PoolReach]:
+def load_scorer(location: Path, drafter: DFlashDrafter, digest: str) -> tuple[TapsScorer, PoolReach]:
     """Read the TAPS scorer of a drafter whose checkpoint has a digest, float32, and of which pools it was trained.
 
     What is refused says `checked_network`; a scorer of another drafter is, too.
     """
-    config, tensors = checked_network(place, ScorerConfig, "TAPS scorer")
-    check_belongs("scorer", place, config.extends, digest)
+    config, tensors = checked_network(location, ScorerConfig, "TAPS scorer")
+    check_belongs("scorer", location, config.extends, digest)
     theirs = drafter.config.hidden_size, drafter.config.depth
     if (config.sizes.hidden_size, config.sizes.depth) != theirs:
         raise ModelError(
-            f"the scorer in {place} is {config.sizes.hidden_size} wide and {config.sizes.depth} deep, and its drafter "
-            f"{theirs[0]} and {theirs[1]}; train it again"
+            f"the scorer in {location} is {config.sizes.hidden_size} wide and {config.sizes.depth} deep, and its "
+            f"drafter {theirs[0]} and {theirs[1]}; train it again"
         )
     scorer = TapsScorer(config.sizes)
-    scorer.load_state_dict(loaded_tensors(place, tensors))
+    scorer.load_state_dict(loaded_tensors(location, tensors))
     return scorer.float().eval().requires_grad_(False), config.reach
 
 

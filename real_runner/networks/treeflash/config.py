@@ -41,10 +41,10 @@ class HeadConfig:
     def __post_init__(self) -> None:
         check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
-    def check(self, tensors: Tensors, place: object) -> None:
+    def check(self, tensors: Tensors, location: object) -> None:
         hidden, inner = self.hidden_size, self.inner_size
         shapes = {"ug.weight": (2 * inner, 2 * hidden), "ug.bias": (2 * inner,), "d.weight": (hidden, inner)}
-        check_own(shapes | {"norm.weight": (hidden,)}, tensors, f"head in {place}", place)
+        check_own(shapes | {"norm.weight": (hidden,)}, tensors, f"head in {location}", location)
 
     def lines(self) -> list[tuple[str, str]]:
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
@@ -85,7 +85,7 @@ def head_to_json(config: HeadConfig) -> dict[str, object]:
     }
 
 
-def is_head_alone(fields: Fields) -> bool:
+def is_standalone_head(fields: Fields) -> bool:
     """Whether a ``config.json`` is of a head without its drafter."""
     return _is_treeflash(fields) and fields.get(_EXTENDS) is not None
 
@@ -95,7 +95,7 @@ def _is_treeflash(fields: Fields) -> bool:
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:
-    if is_head_alone(fields):
+    if is_standalone_head(fields):
         raise ModelError(
             "this is a TreeFlash head alone, which drafts beside the drafter that it was trained for; name that drafter"
         )
@@ -103,7 +103,7 @@ def _drafter_from_json(fields: Fields) -> DFlashConfig:
 
 
 def _described(fields: Fields) -> str:
-    return "TreeFlash, a head alone" if is_head_alone(fields) else "TreeFlash, as its authors release it"
+    return "TreeFlash, a head alone" if is_standalone_head(fields) else "TreeFlash, as its authors release it"
 
 
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
@@ -126,5 +126,5 @@ TREEFLASH = Network(
     module="simlab.real_runner.networks.treeflash.head",
     on_masks=True,
     prefix=HEAD_PREFIX,
-    is_alone=is_head_alone,
+    is_alone=is_standalone_head,
 )

@@ -79,22 +79,22 @@ class TreeFlashHead(nn.Module):
         return corrected
 
 
-def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> TreeFlashHead:
+def load_head(location: Path, drafter: Outputs, digest: str, dtype: torch.dtype) -> TreeFlashHead:
     """Read the first-order head of a drafter whose checkpoint has a digest; it lies alone, or beside that drafter.
 
     What is refused says `checked_network`; a head of another drafter is, too.
     """
-    parts = checked_parts(place)
+    parts = checked_parts(location)
     if not isinstance(parts.head, HeadConfig):
-        raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
-    check_belongs("head", place, parts.head.extends, digest)
+        raise ModelError(f"{location} has no head: it is a drafter alone, whose candidates stand in its draft set")
+    check_belongs("head", location, parts.head.extends, digest)
     if parts.head.hidden_size != drafter.config.hidden_size:
         raise ModelError(
-            f"the head in {place} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; train "
-            "it again"
+            f"the head in {location} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; "
+            "train it again"
         )
     head = TreeFlashHead(parts.head.hidden_size, parts.head.inner_size)
-    head.load_state_dict(loaded_tensors(place, parts.head_tensors))
+    head.load_state_dict(loaded_tensors(location, parts.head_tensors))
     return head.to(dtype).eval().requires_grad_(False)
 
 
@@ -142,7 +142,7 @@ def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The head of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
     assert asked.stage is not None
-    head = load_head(asked.place, asked.stage, asked.digest, asked.dtype)
+    head = load_head(asked.location, asked.stage, asked.digest, asked.dtype)
 
     def on(its: Stage | None, target: Target) -> TreeFlashProducer:
         assert its is not None

@@ -31,7 +31,7 @@ from simlab.real_runner.model_options import (
     tap_offset_option,
     target_option,
 )
-from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
+from simlab.real_runner.models import Models, dtype_of, load_models, load_only_target, within_memory
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.adapter.noise import Noise, noise_of
 from simlab.real_runner.networks.drafter import Drafts, find_drafter, load_drafter
@@ -51,9 +51,9 @@ from simlab.recorded import RecordedSequence
 from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, extended_by, fill, folder_of
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import channel_frame
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST, write_frame
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_frame
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest_entries import ChannelInfo, ModelInfo, check_kept, check_name
 from simlab.traces.reader import Trace, open_trace
 
@@ -136,7 +136,7 @@ AnyAddition: TypeAlias = Addition[Any]
 @within_memory(_MORE_MEMORY)
 def add(options: ChannelOptions | DraftOptions) -> Trace:
     """Add a channel or a draft set; finished shards of an interrupted run are kept with ``resume``."""
-    with writing_alone(folder_of(opened(options)) / MANIFEST, "--trace"):
+    with exclusive_lock(folder_of(opened(options)) / MANIFEST, "--trace"):
         _write(loaded(options), options.resume)
     return open_trace(options.trace)
 
@@ -154,20 +154,21 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
     """
     trace = open_trace(options.trace)
     manifest = trace.manifest
-    manifest.check_recorded(trace.place)
+    manifest.check_recorded(trace.location)
     if manifest.hidden_states is not None:
         raise TraceError(
-            f"the target's states along the texts of {trace.place} were dumped by an engine and are not in the trace; "
-            "record it with the target here: `simlab record --completions FILE --out DIR` without --hidden-states"
+            f"the target's states along the texts of {trace.location} were dumped by an engine and are not in the "
+            "trace; record it with the target here: `simlab record --completions FILE --out DIR` without "
+            "--hidden-states"
         )
     is_channel = isinstance(options, ChannelOptions)
     if not options.resume and options.name in (manifest.channels if is_channel else manifest.draft_sets):
         what = "channel" if is_channel else "draft set"
-        raise TraceError(f"{trace.place} holds the {what} {options.name} already; choose another name")
+        raise TraceError(f"{trace.location} holds the {what} {options.name} already; choose another name")
     if not is_channel and options.dtype not in (None, manifest.dtype):
         raise TraceError(
-            f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
-            f"or record anew with --text-from {shlex.quote(trace.place)}"
+            f"all draft sets of a trace are of one dtype, and {trace.location} has {manifest.dtype}; leave --dtype "
+            f"out, or record anew with --text-from {shlex.quote(trace.location)}"
         )
     return trace
 
@@ -180,7 +181,7 @@ def base_name(trace: Trace, options: ChannelOptions) -> str:
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
         raise TraceError(
-            f"a channel extends one draft set, and {trace.place} holds {', '.join(names)}; choose with "
+            f"a channel extends one draft set, and {trace.location} holds {', '.join(names)}; choose with "
             f"--draft-set {names[0]}"
         )
     return trace.draft_name(name)
@@ -200,7 +201,7 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
 
 
 def _on_drafter(
-    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach
+    options: ChannelOptions, trace: Trace, location: Path, model: ModelInfo, reach: Reach
 ) -> Addition[ChannelColumns]:
     """A channel that goes on from a draft set of the trace."""
     name = base_name(trace, options)
@@ -211,18 +212,18 @@ def _on_drafter(
     digest = checkpoint_digest(folder)
     if digest != base.model.digest:
         raise ModelError(
-            f"the draft set {name} of {trace.place} is of the drafter {base.model.name} (sha256 "
+            f"the draft set {name} of {trace.location} is of the drafter {base.model.name} (sha256 "
             f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
         )
     if base.root_seen:
         # A network of another drafter is refused before the target, which is large, is loaded.
         drafter = load_drafter(folder, dtype_of(dtype))
         drafter.config = drafter.config.with_block(base.block_size)
-        with_models = load_producer(place, options.settings, dtype_of(dtype), drafter, digest)
+        with_models = load_producer(location, options.settings, dtype_of(dtype), drafter, digest)
         models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
     else:
         models = _load_models(options, trace, draft, None, base.block_size, noise_of(base.noise))
-        with_models = load_producer(place, options.settings, dtype_of(dtype), models.first_stage, digest)
+        with_models = load_producer(location, options.settings, dtype_of(dtype), models.first_stage, digest)
     producer = with_models(models.first_stage, models.target)
     assert not isinstance(producer, TextProducer | RootProducer)
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
@@ -236,13 +237,13 @@ def _on_drafter(
 
 
 def _without_drafter(
-    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach
+    options: ChannelOptions, trace: Trace, location: Path, model: ModelInfo, reach: Reach
 ) -> Addition[ChannelColumns]:
     """A channel that reads nothing but the target's states."""
     dtype = options.dtype or trace.manifest.dtype
-    with_models = load_producer(place, options.settings, dtype_of(dtype))
+    with_models = load_producer(location, options.settings, dtype_of(dtype))
     named = _target_of(options, trace)
-    target = load_target_alone(named, dtype, options.device, options.device_map)
+    target = load_only_target(named, dtype, options.device, options.device_map)
     _check_target(trace, target, named)
     producer, info = with_models(None, target), ChannelInfo(reach.kind, model, None, None, reach.settings(0), dtype)
     assert isinstance(producer, TextProducer | RootProducer)
@@ -312,7 +313,7 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
     """
     network = network_of(fields)
     if network is not None and not network.needs_drafter:
-        given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
+        given = [name for name, value in (("--draft", options.draft), ("--draft-set", options.draft_set)) if value]
         if given:
             raise TraceError(f"{network.what} reads the target alone, and no drafter; leave {' and '.join(given)} out")
         return reach_of(fields, options.settings, is_base=False)
@@ -359,7 +360,7 @@ def _check_target(trace: Trace, target: Target, named: str) -> None:
     recorded = trace.manifest.target
     if target.digest != recorded.digest:
         raise TraceError(
-            f"the texts of {trace.place} are of the target {recorded.name} (digest {recorded.digest[:12]}), and "
+            f"the texts of {trace.location} are of the target {recorded.name} (digest {recorded.digest[:12]}), and "
             f"{named} has the digest {target.digest[:12]}; give that target with --target"
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.drafters.places import stream_beside
+from simlab.real_runner.drafters.candidate_keys import stream_beside
 from simlab.real_runner.record.texts import forward_texts, groups_of
 from simlab.real_runner.targets.model import Target
 from simlab.recorded import RecordedSequence
@@ -35,35 +35,35 @@ class Along(Generic[Made]):
     of_text: Callable[[RecordedSequence, Tensor, Tensor], Made]
     threads: int = 2
 
-    def columns(self, texts: Sequence[RecordedSequence], told: Callable[[int], object]) -> list[Made]:
+    def columns(self, texts: Sequence[RecordedSequence], report: Callable[[int], object]) -> list[Made]:
         """The rows of each text; on a CPU one goes through the models after the other.
 
         Args:
             texts: of any lengths, with the rows that are read beside them.
-            told: of each text that is done, how long it is.
+            report: of each text that is done, how long it is.
         """
         if self.target.device.type != "cpu":
-            return self.together(texts, told)
-        found = []
+            return self.together(texts, report)
+        columns = []
         for text in texts:
-            found.append(self.of_text(text, *_read(self, [text])[0]))
-            told(len(text.text))
-        return found
+            columns.append(self.of_text(text, *_read(self, [text])[0]))
+            report(len(text.text))
+        return columns
 
-    def together(self, texts: Sequence[RecordedSequence], told: Callable[[int], object]) -> list[Made]:
+    def together(self, texts: Sequence[RecordedSequence], report: Callable[[int], object]) -> list[Made]:
         """The rows of each text, several of which the target reads in a pass, on any device."""
-        found: dict[int, Made] = {}
+        columns: dict[int, Made] = {}
         with ThreadPoolExecutor(self.threads) as pool:
-            for group in groups_of([len(one.prompt.token_ids) + len(one.text) for one in texts]):
-                some = [texts[number] for number in group]
-                read = _read(self, some)
-                whole = list(zip(group, some, read, strict=True))
+            for group in groups_of([len(text.prompt.token_ids) + len(text.text) for text in texts]):
+                group_texts = [texts[number] for number in group]
+                read = _read(self, group_texts)
+                whole = list(zip(group, group_texts, read, strict=True))
                 lanes = [whole[lane :: self.threads] for lane in range(self.threads)]
                 for made in pool.map(self._lane, range(self.threads), lanes):
-                    found.update(made)
-                for text in some:
-                    told(len(text.text))
-        return [found[number] for number in range(len(texts))]
+                    columns.update(made)
+                for text in group_texts:
+                    report(len(text.text))
+        return [columns[number] for number in range(len(texts))]
 
     def _lane(
         self, lane: int, texts: Sequence[tuple[int, RecordedSequence, tuple[Tensor, Tensor]]]
@@ -81,6 +81,6 @@ class Along(Generic[Made]):
 @torch.inference_mode()
 def _read(along: Along[Made], texts: Sequence[RecordedSequence]) -> list[tuple[Tensor, Tensor]]:
     """Prompt and text of each, int64 ``[P + T]``, and the states ``[P + T, taps x H]``."""
-    ids = [np.concatenate([one.prompt.token_ids, one.text]).astype(np.int64) for one in texts]
+    ids = [np.concatenate([text.prompt.token_ids, text.text]).astype(np.int64) for text in texts]
     tokens, features, _ = forward_texts(along.target, list(map(torch.from_numpy, ids)), along.taps)
     return list(zip(tokens, features, strict=True))

@@ -81,14 +81,14 @@ def measure_addition(options: ChannelOptions | DraftOptions) -> str:
         path = Path(name) / "sample.parquet"
         addition.write_file(path, [trace.texts[index] for index in indices], parts)
         num_bytes = path.stat().st_size
-    share = num_roots / max(sum(len(one.text) - 1 for one in recorded), 1)
+    share = num_roots / max(sum(len(text.text) - 1 for text in recorded), 1)
     dtype = options.dtype or trace.manifest.dtype
     return "\n".join(
         (
             *_texts(trace, num_roots),
             f"expected size   {size_text(num_bytes * share)}",
             f"expected time   {duration(seconds * share)} on this machine ({options.device}, {dtype})",
-            f"measured on     {len(recorded)} texts spread over the trace; nothing was written to {trace.place}",
+            f"measured on     {len(recorded)} texts spread over the trace; nothing was written to {trace.location}",
         )
     )
 

@@ -29,7 +29,7 @@ from simlab.real_runner.train.networks.run import (
 from simlab.real_runner.train.options import UNIFORM, SelfOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import commonest, places_of
+from simlab.real_runner.train.trainer import commonest, indices_of
 
 
 def train_self(options: SelfOptions) -> Path:
@@ -80,7 +80,7 @@ class AdapterLoss(Learner[GatedAdapter]):
         super().__init__(adapter, target, store, plan, adapter.config.num_masks + 1)
         self.init, self.consistency = init, consistency
         kept = commonest(store, target.vocab_size, plan.head_tokens)
-        self._place = places_of(kept, target.vocab_size).to(target.device)
+        self._place = indices_of(kept, target.vocab_size).to(target.device)
         weight = target.head.weight
         assert isinstance(weight, Tensor)
         self._rows = weight.detach()[kept.to(target.device)]
@@ -144,13 +144,13 @@ class AdapterLoss(Learner[GatedAdapter]):
         config = self.network.config
         if config.noise is None:
             return None
-        text, places = replace(config.noise, salt=salt).behind(()), anchors.cpu().numpy()
+        text, positions = replace(config.noise, salt=salt).behind(()), anchors.cpu().numpy()
         committed = tokens.gather(1, anchors).cpu().numpy()
-        drawn = text.tokens(committed.ravel(), places.ravel(), config.num_masks)
+        drawn = text.tokens(committed.ravel(), positions.ravel(), config.num_masks)
         return torch.from_numpy(drawn).view(*anchors.shape, -1).to(tokens.device)
 
 
-def _at(rows: Tensor, places: Tensor) -> Tensor:
+def _at(rows: Tensor, indices: Tensor) -> Tensor:
     """Rows ``[S, G, k, H]`` of rows ``[S, C, H]`` at places ``[S, G, k]``."""
-    found = rows.gather(1, places.flatten(1)[..., None].expand(-1, -1, rows.shape[-1]))
-    return found.view(*places.shape, -1)
+    gathered = rows.gather(1, indices.flatten(1)[..., None].expand(-1, -1, rows.shape[-1]))
+    return gathered.view(*indices.shape, -1)

@@ -33,7 +33,7 @@ from simlab.real_runner.train.options import Eagle3Options
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.state import config_for, copy_weights
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import commonest, places_of
+from simlab.real_runner.train.trainer import commonest, indices_of
 
 _EMBEDDING_SCALE = 0.02
 
@@ -153,7 +153,7 @@ class Eagle3Loss(Learner[Eagle3Head]):
         self.passes = passes
         self._rows = _rows(target, head.vocabulary)
         ids = torch.arange(target.vocab_size) if head.vocabulary is None else _ids(head.vocabulary)
-        self._place = places_of(ids, target.vocab_size).to(target.device)
+        self._place = indices_of(ids, target.vocab_size).to(target.device)
 
     def __call__(self, step: int) -> Tensor:
         """The loss of the step's batch, a scalar.
@@ -217,9 +217,9 @@ class Eagle3Loss(Learner[Eagle3Head]):
                 laws = (last.gather(1, at) @ self._rows.T).float().softmax(-1)
             logits = network.logits(target, unrolled(network, target, states, tokens, roots, passes).flatten(1, 2))
         log_probs = logits.log_softmax(-1)
-        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
+        index = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
         shape = (len(roots), passes, -1)
-        parts = (-(laws * log_probs).sum(-1), log_probs.argmax(-1) == place, place >= 0)
+        parts = (-(laws * log_probs).sum(-1), log_probs.argmax(-1) == index, index >= 0)
         return tuple(part.view(shape).transpose(1, 2).reshape(-1, passes) for part in parts)
 
 
@@ -235,11 +235,11 @@ def unrolled(head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor,
         passes: K.
     """
     count, length = features.shape[:2]
-    num_roots, places = roots.shape[1], torch.arange(length, device=features.device)
+    num_roots, position_ids = roots.shape[1], torch.arange(length, device=features.device)
     embedded = head.embedded(target, tokens.clamp(min=0))
-    hidden, kept = head(head.fused(features), embedded[:, 1 : length + 1], places.expand(count, -1))
+    hidden, kept = head(head.fused(features), embedded[:, 1 : length + 1], position_ids.expand(count, -1))
     outputs, past = [_at(hidden, roots - 1)], [kept]
-    unseen = (places > roots[..., None] - 1)[:, None]
+    unseen = (position_ids > roots[..., None] - 1)[:, None]
     others = ~torch.eye(num_roots, dtype=torch.bool, device=features.device).expand(count, 1, -1, -1)
     for step in range(1, passes):
         unseen = torch.cat([unseen, others], dim=-1)

@@ -90,16 +90,16 @@ def read_laws(
     parts = []
     with tqdm(total=len(store.usable), desc="asking the target at pools", unit="text", disable=None) as bar:
         for number, start in enumerate(starts):
-            some, path = store.usable[start : start + TEXTS_PER_FILE], folder / f"laws-{number:05d}.safetensors"
+            part, path = store.usable[start : start + TEXTS_PER_FILE], folder / f"laws-{number:05d}.safetensors"
             if not path.is_file():
                 rows = []
-                for text in some:
+                for text in part:
                     rows.append(_of_text(store, text, drafter, target, reach, drawn_roots(store, text, num, seed)))
                     bar.update()
                 names = rows[0]
                 write_tensors(path, {name: torch.stack([row[name] for row in rows]) for name in names})
             else:
-                bar.update(len(some))
+                bar.update(len(part))
             parts.append(_read_back(path))
     whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     parents, ranks, tokens, marginals = (whole[name].numpy() for name in ("parents", "ranks", "tokens", "marginals"))
@@ -120,13 +120,13 @@ def _of_text(
     tokens = batch.tokens[0].to(target.device)
     with torch.inference_mode():
         context = drafter.context(batch.features.to(target.device, target.dtype))
-        places = roots.to(target.device)
-        states = block_states(drafter, target, tokens[places], places, context)
+        at = roots.to(target.device)
+        states = block_states(drafter, target, tokens[at], at, context)
         nodes = beam_nodes(first_base(drafter, target, states, reach.width), reach)
         laws = pool_laws(target, tokens, roots.tolist(), nodes)
     arrays = (nodes.parents, nodes.ranks.astype(np.int32), nodes.tokens, nodes.log_probs, laws)
     named = zip(("parents", "ranks", "tokens", "marginals", "log_probs"), arrays, strict=True)
-    return {"roots": roots, **{name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in named}}
+    return {"roots": roots, **{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in named}}
 
 
 @torch.inference_mode()
@@ -144,22 +144,22 @@ def pool_laws(target: Target, tokens: Tensor, roots: Sequence[int], nodes: BeamN
     Returns:
         float32 ``[N, n]``, from -255 to 0.
     """
-    num_asked = int((nodes.depths < len(nodes.sizes)).sum())
-    cache, mask = BufferCache(target, int(roots[-1]) + 1 + num_asked), TreeMask(target)
+    num_requested = int((nodes.depths < len(nodes.sizes)).sum())
+    cache, mask = BufferCache(target, int(roots[-1]) + 1 + num_requested), TreeMask(target)
     laws = np.empty(nodes.tokens.shape, np.float32)
     for number, root in enumerate(roots):
         if root > cache.length:
             target.states(tokens[None, cache.length : root], cache)
-        parents = np.concatenate([[-1], nodes.parents[number, :num_asked]]).astype(np.int32)
-        ids = np.concatenate([[int(tokens[root])], nodes.tokens[number, :num_asked]]).astype(np.int32)
+        parents = np.concatenate([[-1], nodes.parents[number, :num_requested]]).astype(np.int32)
+        ids = np.concatenate([[int(tokens[root])], nodes.tokens[number, :num_requested]]).astype(np.int32)
         read, visible, positions = pass_of(DraftTree(ids, parents), root, mask)
         states = target.states(read, cache, visible, positions)
         cache.shorten(root)
         log_probs = target.logits(states[0]).log_softmax(-1)
         if not bool(torch.isfinite(log_probs.amax(-1)).all()):
             raise target.no_law()
-        places = (torch.from_numpy(array[number].astype(np.int64)) for array in (nodes.parents, nodes.tokens))
-        laws[number] = log_probs.cpu()[tuple(places)].clamp(min=LOWEST).numpy()
+        indices = (torch.from_numpy(array[number].astype(np.int64)) for array in (nodes.parents, nodes.tokens))
+        laws[number] = log_probs.cpu()[tuple(indices)].clamp(min=LOWEST).numpy()
     return laws
 
 
@@ -185,9 +185,9 @@ def law_loss(nodes: BeamNodes, conditional: Tensor, rest: Tensor, laws: Tensor, 
     below = below + torch.special.xlogy(others, others) - others * rest
     is_parent = nothing.scatter_add(1, parents, torch.ones_like(theirs)) > 0
     divergence = (below * is_parent).sum() / is_parent.sum()
-    true, said = (path_sums(parents, nodes.sizes, one)[:, 1:] for one in (theirs, conditional))
-    missed = torch.log1p(-said.exp().clamp(max=1 - LEAST_MISS))
-    crossed = -(true.exp() * said + (1.0 - true.exp()) * missed)
+    true, predicted = (path_sums(parents, nodes.sizes, edges)[:, 1:] for edges in (theirs, conditional))
+    missed = torch.log1p(-predicted.exp().clamp(max=1 - LEAST_MISS))
+    crossed = -(true.exp() * predicted + (1.0 - true.exp()) * missed)
     loss: Tensor = divergence + reach_weight * crossed.sum() / (len(parents) * len(nodes.sizes))
     return loss.float()
 

@@ -25,7 +25,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import some_rule
 from simlab.policies.routing.routed_policy import RoutedPolicy, accepted_by, deepest_of
 from simlab.real_runner.checkpoints.files import write_json, write_tensors, write_text
-from simlab.real_runner.models import load_target_alone
+from simlab.real_runner.models import load_only_target
 from simlab.real_runner.networks.router.config import RouterConfig
 from simlab.real_runner.networks.router.network import RouterNetwork, inputs_along, save_router
 from simlab.real_runner.record.texts import forward_text
@@ -38,7 +38,7 @@ from simlab.real_runner.train.text import claim
 from simlab.real_runner.train.trainer import Trainer, note_evaluation, note_step
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace, open_trace
 from simlab.tracking.tracker import Tracker, check_trackers, tracking
 
@@ -69,18 +69,18 @@ class RouterRoots:
         """float32 ``[R]``, of the laws that the roots were chosen from, nats."""
         return self.inputs[:, -3].contiguous()
 
-    def of(self, which: Tensor) -> "RouterRoots":
-        """Some of these roots; ``which`` is bool ``[R]``."""
-        return RouterRoots(self.inputs[which], self.tokens[which], self.texts[which])
+    def of(self, indices: Tensor) -> "RouterRoots":
+        """Some of these roots; ``indices`` is bool ``[R]``."""
+        return RouterRoots(self.inputs[indices], self.tokens[indices], self.texts[indices])
 
     def drawn(self, num_texts: int, num_roots: int, draws: torch.Generator) -> Tensor:
         """Places of some roots of some texts, both drawn with replacement; int64 ``[num_texts x num_roots]``."""
         counts = self.texts.unique_consecutive(return_counts=True)[1]
-        some = torch.randint(len(counts), (num_texts,), generator=draws)
+        texts = torch.randint(len(counts), (num_texts,), generator=draws)
         shares = torch.rand(num_texts, num_roots, generator=draws)
-        within = (shares * counts[some, None]).long()
-        places: Tensor = (counts.cumsum(0) - counts)[some, None] + within
-        return places.flatten()
+        within = (shares * counts[texts, None]).long()
+        indices: Tensor = (counts.cumsum(0) - counts)[texts, None] + within
+        return indices.flatten()
 
     def split(self, share: float, seed: int) -> tuple["RouterRoots", "RouterRoots"]:
         """The roots that are learnt from and those of a share of the texts, at least one, that are held out."""
@@ -146,11 +146,11 @@ def _labels(trace: Trace, router: RoutedPolicy, draft: str) -> tuple[Longs, Long
     """
     check_needs(router, trace.holds(draft))
     tokens, texts, left, deepest, number = list[Longs](), list[Longs](), list[Longs](), 0, 0
-    for some in trace.recorded_texts(draft, channels=channels_read([router])):
-        trees = RouteLayers(some).trees(router.routes)
+    for part in trace.recorded_texts(draft, channels=channels_read([router])):
+        trees = RouteLayers(part).trees(router.routes)
         tokens.append(1 + accepted_by(trees).T)
         deepest = max(deepest, deepest_of(trees))
-        for sequence in some.sequences:
+        for sequence in part.sequences:
             num_roots = len(sequence.text) - 1
             texts.append(np.full(num_roots, number, np.int64))
             left.append(np.arange(num_roots, 0, -1, dtype=np.int64))
@@ -162,7 +162,7 @@ def _inputs(trace: Trace, target: Target, path: Path) -> Tensor:
     """What the network reads at every root of a recording, float32 ``[R, H + 3]``."""
     if not path.exists():
         texts = tqdm([record.recorded() for record in trace.texts], unit="text", desc="reading texts", disable=None)
-        parts = [one for text in texts for one in _inputs_of_text(text, target)]
+        parts = [part for text in texts for part in _inputs_of_text(text, target)]
         write_tensors(path, {"inputs": torch.cat(parts)}, ("format", "pt"))
     try:
         return load_file(path)["inputs"]
@@ -174,7 +174,7 @@ def _inputs(trace: Trace, target: Target, path: Path) -> Tensor:
 def _inputs_of_text(recorded: RecordedSequence, target: Target) -> Iterator[Tensor]:
     ids = np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64)
     states = forward_text(target, torch.from_numpy(ids).to(target.device), ())[1]
-    return (one.cpu() for one in inputs_along(target, states, len(recorded.text) - 1))
+    return (part.cpu() for part in inputs_along(target, states, len(recorded.text) - 1))
 
 
 _NOTE = "source.json"
@@ -208,13 +208,13 @@ def train_router(options: RouterOptions) -> Path:
         ValueError: routes cannot be routes of one router.
     """
     check_trackers(options.track)
-    with writing_alone(options.out / CONFIG):
+    with exclusive_lock(options.out / CONFIG):
         check_start(options.out, (), options.device, options.resume)
         if (options.out / _NOTE).exists() and not options.resume:
             raise ModelError(
                 f"{options.out} holds a training run; add --resume to go on with it, or choose another --out"
             )
-        router, traces = router_of(options.routes), [open_trace(place) for place in options.traces]
+        router, traces = router_of(options.routes), [open_trace(location) for location in options.traces]
         target = _target_of(options, traces)
         source = {"target": target.digest, "dtype": str(target.dtype)}
         claim(options.out, _NOTE, source, "a run on another target, or of another dtype")
@@ -239,12 +239,12 @@ def _target_of(options: RouterOptions, traces: list[Trace]) -> Target:
     """The target that wrote the texts of all traces."""
     first = traces[0].manifest
     named = options.target or at_revision(first.target.name, first.target.revision)
-    target = load_target_alone(named, first.dtype, options.device)
+    target = load_only_target(named, first.dtype, options.device)
     for trace in traces:
         manifest = trace.manifest
         if (manifest.target.digest, manifest.dtype) != (target.digest, first.dtype):
             raise TraceError(
-                f"the texts of {trace.place} are of the target {manifest.target.name} (digest "
+                f"the texts of {trace.location} are of the target {manifest.target.name} (digest "
                 f"{manifest.target.digest[:12]}, {manifest.dtype}), and {named} has the digest {target.digest[:12]} "
                 f"({first.dtype}); give that target with --target, or traces of one target"
             )
@@ -272,8 +272,8 @@ def trained(
     draws = torch.Generator().manual_seed(plan.seed)
 
     def loss_at(step: int) -> Tensor:
-        which = learnt.drawn(plan.num_sequences, plan.num_roots, draws)
-        return functional.huber_loss(network(learnt.inputs[which]), learnt.tokens[which])
+        rows = learnt.drawn(plan.num_sequences, plan.num_roots, draws)
+        return functional.huber_loss(network(learnt.inputs[rows]), learnt.tokens[rows])
 
     trainer = Trainer(network, loss_at, plan, {})
     curve = [RouterPoint(0, None, _held_out(network, held_out))]
@@ -284,7 +284,7 @@ def trained(
             loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))
             point = RouterPoint(trainer.step, round(loss, 6), _held_out(network, held_out))
             since += 1
-            if point.held_out < min(one.held_out for one in curve):
+            if point.held_out < min(point.held_out for point in curve):
                 best, since = copy.deepcopy(network.state_dict()), 0
             curve.append(point)
             bar.set_postfix(held_out=point.held_out)
@@ -320,7 +320,7 @@ def _card(
 ) -> str:
     """What the folder says of the network."""
     learnt, held_out = roots
-    kept = min(curve, key=lambda point: point.held_out)
+    best = min(curve, key=lambda point: point.held_out)
     routes = [
         (route, f"{learnt.tokens[:, index].mean():.3f}", f"{held_out.tokens[:, index].mean():.3f}")
         for index, route in enumerate(options.routes)
@@ -348,7 +348,7 @@ def _card(
         data,
         plan_section("random weights", plan),
         "## Held-out loss",
-        table(("what says it", "Huber loss"), [*losses, (f"the network, step {kept.step}", scores["network"])]),
+        table(("what says it", "Huber loss"), [*losses, (f"the network, step {best.step}", scores["network"])]),
         "## Curve",
         table(("step", "loss", "held-out loss"), [(point.step, point.loss or "", point.held_out) for point in curve]),
     ]

@@ -26,7 +26,7 @@ from simlab.real_runner.train.model_card import (
     table,
     thinned,
 )
-from simlab.real_runner.train.options import BesideDrafterOptions, NetworkOptions
+from simlab.real_runner.train.options import AttachedNetworkOptions, NetworkOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.setup import TRACKED_FILES, check_start, store_of, tracked_settings, training_data
 from simlab.real_runner.train.state import STATE, load_state, save_state
@@ -40,7 +40,7 @@ from simlab.real_runner.train.trainer import (
     train_through,
     training_dtype,
 )
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.tracking.tracker import check_trackers, tracking
 
 # The model card of a network that is no drafter, in Markdown.
@@ -78,10 +78,10 @@ def _network_card(run: "_Run") -> str:
     options, words, curve = run.options, run.learner.described(), run.curve
     held = {point.step: point.held_out for point in curve if point.held_out is not None}
     depth, best_step = len(held[0].agreement), curve[best_of(curve)].step
-    whose, kept = f"`{options.target}`", "target"
+    whose, base = f"`{options.target}`", "target"
     rows: list[tuple[object, object]] = [("depths", depth), *words.sizes.items()]
     if run.drafter is not None:
-        whose, kept = f"the drafter `{run.drafter[0]}` of {whose}", "drafter"
+        whose, base = f"the drafter `{run.drafter[0]}` of {whose}", "drafter"
         rows.insert(0, ("drafter, sha256 of its files", run.drafter[1]))
     num_parameters = sum(parameter.numel() for parameter in run.learner.network.parameters())
     rows.append(("own parameters", f"{num_parameters:,}"))
@@ -96,7 +96,7 @@ def _network_card(run: "_Run") -> str:
     agreement = [(name, *map(percent, scores.agreement)) for name, scores in named.items()]
     parts = [
         f"# {options.out.resolve().name}",
-        f"{words.what} for {whose}, trained with `{words.command}`. {words.does} The {kept} itself was not changed.",
+        f"{words.what} for {whose}, trained with `{words.command}`. {words.does} The {base} itself was not changed.",
         f"## {words.kind.capitalize()}",
         table(("", ""), rows),
         words.borrowed,
@@ -209,7 +209,7 @@ Begun = Callable[[str, DFlashDrafter, Target, FeatureStore], AnyLearner]
 """From a drafter's digest, it in the target's dtype, the target, and the texts that are learnt from, to a network."""
 
 
-def beside_drafter(options: BesideDrafterOptions, begun: Begun) -> Callable[[Target], Start]:
+def beside_drafter(options: AttachedNetworkOptions, begun: Begun) -> Callable[[Target], Start]:
     """The start of a network that works beside a drafter."""
 
     def start(target: Target) -> Start:
@@ -233,7 +233,7 @@ def train_network(options: NetworkOptions, start: Callable[[Target], Start]) -> 
         SimlabError: text, models or folder cannot be used.
     """
     check_trackers(options.track)
-    with writing_alone(options.out / STATE):
+    with exclusive_lock(options.out / STATE):
         check_start(options.out, options.texts.files, options.device, options.resume)
         return _Run(options, start).finished()
 

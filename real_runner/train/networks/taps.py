@@ -140,8 +140,8 @@ class ScorerLoss(Learner[TapsScorer]):
         plan, num = self.options.plan, laws.roots.shape[1]
         count = min(len(self.store.usable), max(1, plan.num_sequences * plan.num_roots // num))
         drawn = self.store.drawn(step, plan.seed, count)
-        place = {text: number for number, text in enumerate(self.store.usable)}
-        texts = np.array([place[text] for text in drawn])
+        numbers = {text: number for number, text in enumerate(self.store.usable)}
+        texts = np.array([numbers[text] for text in drawn])
         batch = self.store.at(drawn, laws.roots[torch.from_numpy(texts)], self.drafter.config.block_size)
         return batch, laws.at(texts, self.reach, self.drafter.config.depth)
 
@@ -225,17 +225,17 @@ def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -
     columns: list[tuple[Tensor, ...]] = []
     first, below = 0, 0
     for depth, size in enumerate(nodes.sizes):
-        some = slice(first, first + size)
-        above = parents[:, some]
+        level = slice(first, first + size)
+        above = parents[:, level]
         true_above = on.gather(1, above)
-        hit = true_above & (ids[:, some] == truth[:, depth, None])
+        hit = true_above & (ids[:, level] == truth[:, depth, None])
         # At most one node of a depth is on the true path, and so one parent above.
         other = rest[:, below : below + at_parent.shape[1]]
         is_asked = at_parent.any(1) & known[:, depth]
         missing = (other * at_parent).sum(1)
-        of_truth = torch.where(hit.any(1), (conditional[:, some] * hit).sum(1), missing)
-        children = conditional[:, some].detach().masked_fill(~true_above, -torch.inf).amax(1)
-        reached = torch.cat([reached, reached.gather(1, above) + conditional[:, some]], 1)
+        of_truth = torch.where(hit.any(1), (conditional[:, level] * hit).sum(1), missing)
+        children = conditional[:, level].detach().masked_fill(~true_above, -torch.inf).amax(1)
+        reached = torch.cat([reached, reached.gather(1, above) + conditional[:, level]], 1)
         paths = reached[:, 1 + first : 1 + first + size]
         misses = torch.log1p(-paths.exp().clamp(max=1 - LEAST_MISS))
         missed = -torch.where(hit, paths, misses).sum(1)

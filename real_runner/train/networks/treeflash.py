@@ -35,7 +35,7 @@ from simlab.real_runner.train.networks.run import (
 from simlab.real_runner.train.options import HeadOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
-from simlab.real_runner.train.trainer import commonest, places_of
+from simlab.real_runner.train.trainer import commonest, indices_of
 
 
 def train_head(options: HeadOptions) -> Path:
@@ -100,7 +100,7 @@ class FirstOrderLoss(Learner[SomeHead]):
         if own is not None and drafter.lm_head is not None:
             output, ids = drafter.lm_head, torch.from_numpy(own.to_draft(kept.numpy())).to(torch.int64)
             kept, rows = kept[ids >= 0], ids[ids >= 0]
-        self._place = places_of(kept, target.vocab_size).to(target.device)
+        self._place = indices_of(kept, target.vocab_size).to(target.device)
         self._kept = kept.to(target.device)
         weight, bias = output.weight, getattr(output, "bias", None)
         assert isinstance(weight, Tensor)

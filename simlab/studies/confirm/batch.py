@@ -17,7 +17,7 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.recorded import texts_of
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import PricedPolicies
+from simlab.studies.inputs.artefacts import PoliciesOnMachine
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
@@ -60,7 +60,7 @@ class BatchFacts:
 
 
 def predicted_groups(
-    trace: Trace, draft: str, priced: PricedPolicies, groups: Sequence[TextGroup], batch: int
+    trace: Trace, draft: str, priced: PoliciesOnMachine, groups: Sequence[TextGroup], batch: int
 ) -> Results:
     """Replay just the groups that run: result rows, for each sequence one per policy.
 
@@ -95,15 +95,15 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
     if setup.options.batch == 1:
         return None
     finished = list(finished_groups(log))
-    places = {number: index for index, number in enumerate(sorted({group.group for group in finished}))}
+    indices = {number: index for index, number in enumerate(sorted({group.group for group in finished}))}
     labels = {policy.policy_id: policy.label for policy in setup.policies}
-    sums = {label: np.zeros((2, len(places))) for label in labels.values()}
+    sums = {label: np.zeros((2, len(indices))) for label in labels.values()}
     for group in finished:
         for run in group.machine:
-            sums[labels[run.policy_id]][:, places[group.group]] += run.committed, run.total_s
+            sums[labels[run.policy_id]][:, indices[group.group]] += run.committed, run.total_s
     speeds = {}
     for label, (tokens, seconds) in sums.items():
         total_s = float(seconds.sum())
         pooled = float(tokens.sum()) / total_s if total_s else math.nan
         speeds[label] = Estimate(pooled, ratio_interval(tokens, seconds))
-    return BatchFacts(setup.options.batch, len(places), len(finished), speeds)
+    return BatchFacts(setup.options.batch, len(indices), len(finished), speeds)

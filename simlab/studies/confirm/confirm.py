@@ -27,7 +27,7 @@ from simlab.studies.record import record
 from simlab.traces.artefacts.confirmation import RESULTS, SUMMARY
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace
 from simlab.tracking.tracker import check_trackers, tracking
 
@@ -61,8 +61,8 @@ def artefacts_of_models(
                 f"with `simlab profile{options} --out FILE`, or leave --cost out"
             )
     elif trace is not None and name is not None and batch == 1:
-        kept = trace.manifest.draft_sets[name]
-        file = find_packaged(trace.manifest.target, kept.model, kept.block_size, dtype)
+        draft_set = trace.manifest.draft_sets[name]
+        file = find_packaged(trace.manifest.target, draft_set.model, draft_set.block_size, dtype)
     prices = no_prices(_NAME_PRICES.format(options=options))
     if file is not None:
         prices = replace(prices, cost=cost_table_of(file, cost))
@@ -75,7 +75,7 @@ def _draft_set_of(trace: Trace, draft: str | None) -> str | None:
     if len(sets) == 1:
         return next(iter(sets))
     repository = None if draft is None else repository_of(draft)
-    named = [name for name, kept in sets.items() if repository in (name, kept.model.name)]
+    named = [name for name, draft_set in sets.items() if repository in (name, draft_set.model.name)]
     return named[0] if len(named) == 1 else None
 
 
@@ -100,7 +100,9 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     optimum = None if options.choice is None else read_optimum(Path(options.choice))
     chosen_policies = () if optimum is None else optimum.run
     asked_for = given_policies(options.policies)
-    check_names_no_code(chosen_policies, [one for one in asked_for if isinstance(one, str)], str(options.choice))
+    check_names_no_code(
+        chosen_policies, [policy for policy in asked_for if isinstance(policy, str)], str(options.choice)
+    )
     typed = [*chosen_policies, *asked_for] or list(WITHOUT_CHOICE)
     cost = path_or_none(options.cost)
     has_stop_rule = options.until_interval is not None or options.time_limit is not None
@@ -114,7 +116,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
             "channels": dict(options.channel),
         }
         run = ConfirmOptions(**given_for(ConfirmOptions, options) | changed)
-    with writing_alone(run.out / LOG):
+    with exclusive_lock(run.out / LOG):
         check_out(run.out, options.resume)
         if options.prompts is None:
             recording = opened(options.trace)
@@ -138,8 +140,8 @@ def confirm(options: ConfirmRequest) -> Confirmation:
                 path_or_none(options.reprice),
             )
             if tracker.is_asked:
-                said = confirmation.to_json()
-                tracker.results({key: said[key] for key in ("ran", "rows", "rank_agreement")})
+                as_json = confirmation.to_json()
+                tracker.results({key: as_json[key] for key in ("ran", "rows", "rank_agreement")})
                 tracker.files(run.out / SUMMARY, run.out / RESULTS)
         return confirmation
 
@@ -150,7 +152,7 @@ def _tracked_settings(
     """Everything that trackers are told of a run at its start: its settings, what it reads, by ids, and versions."""
     return asdict(options) | {
         "policies": {policy.label: policy.policy_id for policy in policies},
-        "trace": trace.place,
+        "trace": trace.location,
         "text_id": trace.text_id,
         "draft_ids": dict(trace.draft_ids),
         "cost_id": "packaged" if cost is None else read_cost_file(cost).cost_id,
@@ -198,7 +200,7 @@ def _time_limit_s(minutes: float | None) -> float | None:
 def _trace_of_models(target: str | None, draft: str | None) -> Trace | None:
     """Before prompts are recorded, a trace of the models that will record them, if it is the packaged one."""
     packaged = sample_trace()
-    drafters = {kept.model.name for kept in packaged.manifest.draft_sets.values()}
+    drafters = {draft_set.model.name for draft_set in packaged.manifest.draft_sets.values()}
     is_same = target in (None, packaged.manifest.target.name) and (draft is None or draft in drafters)
     return packaged if is_same else None
 
@@ -206,8 +208,8 @@ def _trace_of_models(target: str | None, draft: str | None) -> Trace | None:
 def _recorded(policies: Sequence[NamedPolicy], asked: ConfirmRequest) -> Trace:
     """Record prompts so that every policy finds what it reads."""
     every = [route for policy in policies for route in routes_of(policy.policy) or (policy.policy,)]
-    needs = [one.needs for one in every]
-    whole = [one.budget for one in every if one.needs.draft and one.needs.top_k is None]
+    needs = [policy.needs for policy in every]
+    whole = [policy.budget for policy in every if policy.needs.draft and policy.needs.top_k is None]
     changed = {
         "out": Path(asked.out) / "trace",
         "min_width": max([MIN_WIDTH, *(need.top_k or 0 for need in needs)]),

@@ -210,7 +210,7 @@ class Confirmation(StudyResult):
             "prices": {
                 "cost_id": self.prices.cost_id,
                 "heading": self.prices.heading,
-                "why_none": self.prices.why_none,
+                "why_none": self.prices.no_latency_reason,
                 "key_match": None if self.prices.cost_id is None else True,
             },
             "ran": self.ran.to_json(),
@@ -221,7 +221,7 @@ class Confirmation(StudyResult):
             "stale": None if self.stale is None else self.stale.to_json(),
             "rows": self._rows(),
             "by": self.context.by,
-            "slices": [one.row() for one in self.slices],
+            "slices": [policy.row() for policy in self.slices],
             "differences": list(self.differences or ()),
         }
 
@@ -249,7 +249,7 @@ class Confirmation(StudyResult):
         num_groups = None if served is None else served.groups
         speedup = _OVER_FIXED if self.ran.machine["fixed_rows"] else SPEEDUP if served is None else _OVER_BATCH
         notes = [] if served is None else [served.note()]
-        notes += [confirm_notes(self.policies, self.prices.why_none, speedup, num_groups)]
+        notes += [confirm_notes(self.policies, self.prices.no_latency_reason, speedup, num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
         notes += [within_width(self.context.unpriced)] if self.context.unpriced else []
         notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []

@@ -36,7 +36,7 @@ from simlab.real_runner.models import within_memory
 from simlab.studies.confirm.batch import batch_facts, predicted_groups
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
-from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, largest_budget
 from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import first_prompts
@@ -72,7 +72,7 @@ def staleness_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], pri
         return None
     # Rounds of a router take routes of different stages, and the log does not say which.
     every = [policy for policy in setup.policies if policy.policy.needs.draft and not routes_of(policy.policy)]
-    drafting = [(one.policy_id, prices.cost_of(one.policy)) for one in every]
+    drafting = [(policy.policy_id, prices.cost_of(policy.policy)) for policy in every]
     plain = next(policy.policy_id for policy in setup.policies if is_plain_decoding(policy.policy))
     return staleness(
         _timed(setup, sequences, plain),
@@ -81,7 +81,7 @@ def staleness_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], pri
     )
 
 
-def repriced(file: CostFile, found: Staleness) -> CostFile:
+def repriced(file: CostFile, stale: Staleness) -> CostFile:
     """A cost file with its samples corrected by the rounds of a run.
 
     Plain decoding's are multiplied by one factor; those of a stage by a factor for each number of drafted tokens, the
@@ -90,26 +90,26 @@ def repriced(file: CostFile, found: Staleness) -> CostFile:
 
     Args:
         file: what was predicted with.
-        found: how far it was from the run.
+        stale: how far it was from the run.
     """
-    ran = np.array([size.num_drafted for size in found.sizes], np.float64)
+    ran = np.array([size.num_drafted for size in stale.sizes], np.float64)
     factors = {}
     for stage in GRID_STAGES:
-        logs = np.log([size.factors[stage] for size in found.sizes])
+        logs = np.log([size.factors[stage] for size in stale.sizes])
         factors[stage] = np.exp(np.interp(np.array(file.node_counts, np.float64), ran, logs))
-    places = {num_drafted: index for index, num_drafted in enumerate(file.node_counts)}
+    indices = {num_drafted: index for index, num_drafted in enumerate(file.node_counts)}
 
     def factor(stage: str, num_drafted: int) -> float:
         if stage in factors:
-            return float(factors[stage][places[num_drafted]])
-        return 1 + found.plain if is_plain(stage) else found.channel
+            return float(factors[stage][indices[num_drafted]])
+        return 1 + stale.plain if is_plain(stage) else stale.channel
 
     samples = {
         (stage, n, context): tuple((np.array(seconds) * factor(stage, n)).tolist())
         for (stage, n, context), seconds in file.samples.items()
     }
-    num_rounds = sum(size.rounds for size in found.sizes)
-    sizes = ", ".join(str(size.num_drafted) for size in found.sizes)
+    num_rounds = sum(size.rounds for size in stale.sizes)
+    sizes = ", ".join(str(size.num_drafted) for size in stale.sizes)
     note = (
         f"corrected by {num_rounds:,} rounds that `simlab confirm` ran, of {sizes} drafted tokens; before that it was "
         f"the cost file {file.cost_id}"
@@ -199,9 +199,9 @@ def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -
     for sequence in sequences:
         prompt = prompts[sequence.index]
         for run in sequence.runs:
-            place = {"policy": labels[run.policy_id], "sequence": sequence.index, "repeat": sequence.repeat}
-            place |= {"prompt_id": prompt.prompt_id, "turn": prompt.turn}
-            yield from ({**place, **difference} for difference in run.differences)
+            where = {"policy": labels[run.policy_id], "sequence": sequence.index, "repeat": sequence.repeat}
+            where |= {"prompt_id": prompt.prompt_id, "turn": prompt.turn}
+            yield from ({**where, **difference} for difference in run.differences)
 
 
 # At which prices a confirmation predicts: those of exactly what is run, or none.
@@ -318,7 +318,7 @@ def run_confirmation(
     wanted = set(first_prompts(trace, options.limit))
     records = [record for record in trace.sequences() if record.index in wanted]
     if not any(len(record.text) > 1 for record in records):
-        raise TraceError(f"{trace.place} holds no text of more than one token, so there is nothing to confirm")
+        raise TraceError(f"{trace.location} holds no text of more than one token, so there is nothing to confirm")
     if cost is not None and not options.batch_invariant:
         _check_same(cost, machine_difference(options, read_cost_file(cost)), options)
     with within_memory(_SMALLER):
@@ -338,7 +338,7 @@ def run_confirmation(
     predicted = predicted.filter(predicted["sequence"].is_in([sequence.index for sequence in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
-    found = _confirmed_policies(setup, results, judged)
+    confirmed = _confirmed_policies(setup, results, judged)
     chosen_id = None if context.chosen is None else context.chosen.policy_id
     if chosen_id is not None and options.batch != 1:
         chosen_id = policy_id_at(chosen_id, options.batch)
@@ -350,14 +350,15 @@ def run_confirmation(
         prices=prices,
         heading=f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}",
         ran=ran,
-        policies=tuple(found),
-        won=compare_winner(found, units, chosen_id),
+        policies=tuple(confirmed),
+        won=compare_winner(confirmed, units, chosen_id),
         errors=tuple(prediction_errors(units)),
         order=rank_agreement(
-            measured_runs(found, units), {one.policy: one.predicted.speed.tokens_per_s for one in found}
+            measured_runs(confirmed, units),
+            {policy.policy: policy.predicted.speed.tokens_per_s for policy in confirmed},
         ),
         differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
-        context=replace(context, unpriced=PricedPolicies(prices, setup.policies).unpriced_note()),
+        context=replace(context, unpriced=PoliciesOnMachine(prices, setup.policies).unpriced_note()),
         slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
         stale=staleness_of(setup, sequences, prices),
     )
@@ -376,7 +377,7 @@ def _file_to_correct(out: Path, cost: Path | None, prices: Prices, setup: Confir
     if out.exists():
         raise UsageError(f"--reprice names {out}, which is there already; give another name")
     if prices.cost is None or setup.options.batch != 1:
-        why = prices.why_none or "rounds of several texts at a time are not compared with it."
+        why = prices.no_latency_reason or "rounds of several texts at a time are not compared with it."
         raise CostError(f"--reprice corrects the latency profile of the prediction, and there is none. {why}")
     if cost is not None:
         return read_cost_file(cost)
@@ -385,7 +386,7 @@ def _file_to_correct(out: Path, cost: Path | None, prices: Prices, setup: Confir
 
 def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:
     """Result rows of the replay of just what is run."""
-    priced, batch, limit = PricedPolicies(prices, setup.policies), setup.options.batch, setup.options.limit
+    priced, batch, limit = PoliciesOnMachine(prices, setup.policies), setup.options.batch, setup.options.limit
     if batch == 1:
         return replay_trace(setup.trace, setup.draft, [priced], limit, ReplayRun(best_budgets=False))
     return predicted_groups(setup.trace, setup.draft, priced, setup.groups, batch)

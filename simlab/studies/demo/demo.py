@@ -19,7 +19,7 @@ from simlab.real_runner.model_options import (
 from simlab.studies.inputs.progress import STEPS, announce
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import ReportOptions, report
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.results.files import write_results
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
@@ -127,7 +127,7 @@ def demo(options: DemoOptions) -> DemoResult:
             from simlab.studies.demo.live import Live, Models  # noqa: PLC0415 - loads torch
         models = Models(target, draft, options.dtype, options.device)
         given = path_or_none(options.dev_prompts), path_or_none(options.prompts)
-        with writing_alone(folder / STEPS):
+        with exclusive_lock(folder / STEPS):
             live = Live(folder, models, given, options.minutes).made()
     except SimlabError as error:
         if not options.is_of_packaged:

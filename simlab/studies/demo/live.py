@@ -124,13 +124,13 @@ def planned(token_s: float, seconds: float, dev: int, fresh: int, longest: int) 
     room = _RECORD_SHARE * seconds / (_PER_POSITION * token_s)
     answers = [tokens for tokens in ANSWERS if tokens <= longest]
     wanted = min(_ENOUGH, dev) + min(_ENOUGH, fresh)
-    tokens = next((each for each in answers if room >= wanted * each), answers[-1])
+    tokens = next((length for length in answers if room >= wanted * length), answers[-1])
     share = min(1.0, room / tokens / (dev + fresh))
-    some, others = (min(there, max(_FEWEST, int(share * there))) for there in (dev, fresh))
+    num_dev, num_fresh = (min(available, max(_FEWEST, int(share * available))) for available in (dev, fresh))
     samples = _PROFILE_SHARE * seconds / (_TIMED_PASS * token_s)
 
     is_enough = samples >= _SWEEPS * 2 * (len(_NODE_COUNTS) + 1)
-    return Plan(token_s, some, others, tokens, _NODE_COUNTS if is_enough else _FEW_NODE_COUNTS)
+    return Plan(token_s, num_dev, num_fresh, tokens, _NODE_COUNTS if is_enough else _FEW_NODE_COUNTS)
 
 
 # The prompts: packaged, in two files, or the halves of one.
@@ -260,8 +260,8 @@ class Live:
 
         def work() -> None:
             announce(f"$ {shlex.join(typed_words(command, options))}")
-            said = str(run()) + "\n"
-            write_beside(text, lambda file: file.write(said.encode()))
+            printed = str(run()) + "\n"
+            write_beside(text, lambda file: file.write(printed.encode()))
 
         if name in self._steps.seconds:
             announce(f"{title}: kept from an earlier run")
@@ -271,22 +271,22 @@ class Live:
     def _planned(self) -> Plan:
         """Sizes, from a few tokens of the target; those of an earlier run stay."""
         path = self.out / "plan.json"
-        there = self._there
+        available = self._there
 
         def work() -> None:
             token_s = plain_token_seconds(*(str(self.models[name]) for name in ("target", "dtype", "device")))
-            found = planned(token_s, self._seconds, *there, self._longest)
-            text = json.dumps(asdict(found)) + "\n"
+            made = planned(token_s, self._seconds, *available, self._longest)
+            text = json.dumps(asdict(made)) + "\n"
             write_beside(path, lambda file: file.write(text.encode()))
 
         self._steps.once("plan", "1/7  A few tokens are timed, and sizes chosen", work)
-        kept = json_fields(file_bytes(path), str(path))
-        whole = {name: kept.integer(name) for name in ("dev", "fresh", "max_new_tokens")}
-        plan = Plan(kept.number("token_s"), node_counts=kept.integers("node_counts"), **whole)
+        fields = json_fields(file_bytes(path), str(path))
+        whole = {name: fields.integer(name) for name in ("dev", "fresh", "max_new_tokens")}
+        plan = Plan(fields.number("token_s"), node_counts=fields.integers("node_counts"), **whole)
         announce(
             f"A token takes {1000 * plan.token_s:.0f} ms. In about {self._seconds / 60:g} minutes: {plan.dev} of "
-            f"{there[0]} dev prompts, {plan.fresh} of {there[1]} to report on, answers of up to {plan.max_new_tokens} "
-            f"tokens, rounds of {len(plan.node_counts)} sizes."
+            f"{available[0]} dev prompts, {plan.fresh} of {available[1]} to report on, answers of up to "
+            f"{plan.max_new_tokens} tokens, rounds of {len(plan.node_counts)} sizes."
         )
         least = plan.least_s(self._steps.seconds["plan"])
         if least > _LATE * self._seconds:
@@ -295,21 +295,26 @@ class Live:
 
     def _left_out(self, plan: Plan, num_run: int) -> str:
         """What the time left out, in sentences; empty: nothing."""
-        (dev, fresh), longest, said = self._there, self._longest, list[str]()
+        (dev, fresh), longest, sentences = self._there, self._longest, list[str]()
         if (plan.dev, plan.fresh) != (dev, fresh):
-            said.append(f"{plan.dev} of {dev} prompts to choose on and {plan.fresh} of {fresh} others were recorded")
+            sentences.append(
+                f"{plan.dev} of {dev} prompts to choose on and {plan.fresh} of {fresh} others were recorded"
+            )
         if num_run < plan.fresh:
-            said.append(f"{num_run} of these {plan.fresh} ran")
+            sentences.append(f"{num_run} of these {plan.fresh} ran")
         if plan.max_new_tokens < longest:
-            said.append(f"answers end at {plan.max_new_tokens} tokens in place of {longest}")
+            sentences.append(f"answers end at {plan.max_new_tokens} tokens in place of {longest}")
         if plan.node_counts != _NODE_COUNTS:
-            said.append("rounds of few sizes were timed")
+            sentences.append("rounds of few sizes were timed")
         took = sum(self._steps.seconds.values())
         if took > _LATE * self._seconds:
-            said.append(f"it took {took / 60:.1f} minutes, as the least sizes do or other work on the machine")
-        if not said:
+            sentences.append(f"it took {took / 60:.1f} minutes, as the least sizes do or other work on the machine")
+        if not sentences:
             return ""
-        return f"In {self._seconds / 60:g} minutes: {'; '.join(said)}. For more, give more --minutes and another --out."
+        return (
+            f"In {self._seconds / 60:g} minutes: {'; '.join(sentences)}. For more, give more --minutes and another "
+            "--out."
+        )
 
     def _record(self, title: str, name: str, prompts: Path, limit: int, plan: Plan) -> None:
         folder = self.out / name
@@ -342,9 +347,9 @@ class Live:
         """Choose what is predicted to be fastest on one trace, and see how it and every budget do on the other."""
         digest = traces[0].manifest.tokenizer_digest
         has_ngram = find_packaged_ngram(digest) is not None
-        searched = tuple(one for one in SEARCHED if has_ngram or not one.startswith("presto"))
+        searched = tuple(policy for policy in SEARCHED if has_ngram or not policy.startswith("presto"))
         search = OptimizeOptions(
-            traces[1].place, searched, dev_trace=traces[0].place, cost=(cost,), out=optimum, progress=False
+            traces[1].location, searched, dev_trace=traces[0].location, cost=(cost,), out=optimum, progress=False
         )
         title = "5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones"
         return self._step(title, "optimize", "optimize", search, lambda: optimize.run(search).text())

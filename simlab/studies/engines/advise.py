@@ -39,7 +39,7 @@ from simlab.options import (
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies, given_policies
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
 from simlab.studies.inputs.served import (
     check_engine,
@@ -92,8 +92,8 @@ class Advice(StudyResult):
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab advise --json`` prints."""
         return {
-            "trace": self.trace.place,
-            "chosen_on": self.chosen_on.place,
+            "trace": self.trace.location,
+            "chosen_on": self.chosen_on.location,
             "prompts": self.prompts,
             "advice": self._sentences(),
             "engines": self.engine_lines(),
@@ -104,7 +104,7 @@ class Advice(StudyResult):
     def text(self) -> str:
         """The page that ``simlab advise`` prints."""
         heading = f"{self.trace.label}, {self.prompts} prompts; speeds are predicted by replay."
-        caveats = dict.fromkeys(one for batch in self.batches for one in batch.of.caveats)
+        caveats = dict.fromkeys(caveat for batch in self.batches for caveat in batch.of.caveats)
         left_out = [self.trace.left_out] if self.trace.left_out else []
         parts = [
             within_width(" ".join([heading, *left_out, *caveats])),
@@ -137,7 +137,7 @@ class Advice(StudyResult):
                 "--dev-trace DEV_TRACE chooses on other prompts."
             )
         else:
-            yield f"Lengths and sizes were chosen on {self.chosen_on.place}."
+            yield f"Lengths and sizes were chosen on {self.chosen_on.location}."
         yield (
             "Gains are tokens/s over the next simpler choice, intervals over prompts, paired; the verdicts of a batch "
             "size are adjusted together (Holm). sure: whether every other choice is significantly slower. All texts in "
@@ -153,7 +153,9 @@ class Advice(StudyResult):
                 "alone. Measure with `simlab profile --batch N`, or import an engine's table with `simlab import "
                 "--batch N`."
             )
-        yield from (f"Prices of {one.of.batch}: {one.of.heading}." for one in self.batches if not one.of.what_if)
+        yield from (
+            f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.what_if
+        )
         yield from self.notes
 
     def _block_notes(self) -> Iterator[str]:
@@ -226,7 +228,7 @@ def advise(options: AdviseOptions) -> Advice:
     notes: list[str] = []
     name = judged.draft_name(options.draft_set)
     check_engine(options.engine, name, judged.manifest.draft_sets[name], options.policies)
-    blocks = own_blocks(judged, name, [opened(one) for one in options.block_trace])
+    blocks = own_blocks(judged, name, [opened(source) for source in options.block_trace])
     machines, alone, kinds = _machines(judged, name, options, blocks, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
     prompts = {
@@ -235,7 +237,7 @@ def advise(options: AdviseOptions) -> Advice:
         if sequence.index in wanted
     }
     if not prompts:
-        raise TraceError(f"{judged.place} holds no sequences, so there is nothing to advise on")
+        raise TraceError(f"{judged.location} holds no sequences, so there is nothing to advise on")
     every = [*machines, *([alone] if alone else [])]
     rows = _rows(judged, name, every, blocks, options.limit, options)
     choosing = rows
@@ -244,11 +246,11 @@ def advise(options: AdviseOptions) -> Advice:
         others, _, _ = _machines(chosen_on, dev, options, blocks, None, [])
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
-    kept = judged.manifest.draft_sets[name]
-    chains = [] if kept.is_head else [one for _, asked in machines for one in asked.policies]
+    draft_set = judged.manifest.draft_sets[name]
+    chains = [] if draft_set.is_head else [policy for _, asked in machines for policy in asked.policies]
     # Those whose own block nobody recorded.
-    cut = {one.label for one in chains if chain_length(one, kept.depth) not in (0, kept.depth, *blocks)}
-    found = [
+    cut = {chain.label for chain in chains if chain_length(chain, draft_set.depth) not in (0, draft_set.depth, *blocks)}
+    advice = [
         batch_advice(
             of,
             results_at(rows, of.cost_id),
@@ -259,10 +261,10 @@ def advise(options: AdviseOptions) -> Advice:
         )
         for of, policies in machines
     ]
-    return Advice(judged, name, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)), options.engine)
+    return Advice(judged, name, chosen_on, len(prompts), tuple(advice), tuple(dict.fromkeys(notes)), options.engine)
 
 
-_Machine = tuple[BatchPrices, PricedPolicies]
+_Machine = tuple[BatchPrices, PoliciesOnMachine]
 
 
 def _rows(
@@ -272,14 +274,15 @@ def _rows(
     return replayed_on_own_blocks(trace, draft, [asked for _, asked in machines], blocks, limit, run)
 
 
-def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
+def _timed(rows: Results, asked: PoliciesOnMachine, notes: list[str]) -> Results:
     """The rows of policies that may be chosen; others, whose size nobody timed, are added to ``notes``."""
-    prices, named = asked.prices, {one.label: one.policy for one in asked.policies}
+    prices, named = asked.prices, {policy.label: policy.policy for policy in asked.policies}
     assert prices.cost is not None
     gaps = {
-        one.policy: gap
-        for one in summarise(rows)
-        if one.policy in named and (gap := prices.gap_of(named[one.policy], one.totals.nodes_per_round)) is not None
+        summary.policy: gap
+        for summary in summarise(rows)
+        if summary.policy in named
+        and (gap := prices.gap_of(named[summary.policy], summary.totals.nodes_per_round)) is not None
     }
     if gaps:
         listed = [f"{label} ({low} to {high})" for label, (low, high) in gaps.items()]
@@ -296,12 +299,12 @@ def _machines(
         prices and policies of each batch size; of one text alone where batch sizes are modelled from it; and which of
         chains and trees were asked for at any batch size.
     """
-    costs, kept = paths(options.cost), trace.manifest.draft_sets[draft]
+    costs, draft_set = paths(options.cost), trace.manifest.draft_sets[draft]
     measured = _measured(trace, draft, costs, limit)
-    unused = [str(one) for one in sorted(measured) if one not in options.batch] if costs else []
+    unused = [str(batch) for batch in sorted(measured) if batch not in options.batch] if costs else []
     if unused and unused != ["1"]:  # that of one text is what others are worked out from
         notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
-    found, left, kinds = [], list[str](), dict[str, None]()
+    machines, left, kinds = [], list[str](), dict[str, None]()
     beyond: dict[int, str] = {}
     for batch in sorted(set(options.batch)):
         try:
@@ -311,38 +314,38 @@ def _machines(
             continue
         assert prices.cost is not None
         policies, asked_for = _policies(trace, draft, options, blocks, prices, left)
-        kinds |= dict.fromkeys(CHAIN if one.name == CHAIN else TREE for one in asked_for)
+        kinds |= dict.fromkeys(CHAIN if policy.name == CHAIN else TREE for policy in asked_for)
         if not policies:
             beyond[batch] = "no policy has a price there"
             continue
-        if kept.is_head and prices.file is not None and not prices.file.is_imported:
+        if draft_set.is_head and prices.file is not None and not prices.file.is_imported:
             notes.append(
-                f"The latency profile has all {kept.depth} passes of the head in every round; engines stop at the "
+                f"The latency profile has all {draft_set.depth} passes of the head in every round; engines stop at the "
                 "chain's length, so shorter chains are faster there."
             )
         of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured, prices.caveats)
-        found.append((of, PricedPolicies(prices, (*parse_policies([BASELINE]), *policies))))
-    if not found:
+        machines.append((of, PoliciesOnMachine(prices, (*parse_policies([BASELINE]), *policies))))
+    if not machines:
         raise CostError([*left, *beyond.values()][0])
     if beyond:
         several = "Batch size" if len(beyond) == 1 else "Batch sizes"
         left.append(f"{several} left out: {', '.join(map(str, beyond))}; {next(iter(beyond.values()))}.")
     notes += left
     alone = measured.get(1)
-    if alone is None or alone.cost is None or not any(of.what_if for of, _ in found):
-        return found, None, tuple(kinds)
+    if alone is None or alone.cost is None or not any(of.what_if for of, _ in machines):
+        return machines, None, tuple(kinds)
     of = BatchPrices(1, alone.cost.cost_id, alone.heading, what_if=False)
-    return found, (of, PricedPolicies(alone, tuple(parse_policies([BASELINE])))), tuple(kinds)
+    return machines, (of, PoliciesOnMachine(alone, tuple(parse_policies([BASELINE])))), tuple(kinds)
 
 
 def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None) -> dict[int, Prices]:
-    found = measured_prices(costs, trace, draft, limit)
-    for prices in found.values():
+    by_batch = measured_prices(costs, trace, draft, limit)
+    for prices in by_batch.values():
         if prices.cost is None:
-            raise CostError(f"advice needs a latency profile. {prices.why_none}")
+            raise CostError(f"advice needs a latency profile. {prices.no_latency_reason}")
         if prices.file is not None and not prices.file.has_plain:
             raise CostError(f"advice is over autoregressive decoding, and {prices.why_unpriced(_BASELINE)}")
-    return found
+    return by_batch
 
 
 def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
@@ -358,28 +361,31 @@ def _policies(
     trace: Trace, draft: str, options: AdviseOptions, blocks: OwnBlocks, prices: Prices, notes: list[str]
 ) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
     """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
-    kept, typed, engine = trace.manifest.draft_sets[draft], options.policies, options.engine
+    draft_set, typed, engine = trace.manifest.draft_sets[draft], options.policies, options.engine
     cost = prices.cost
     assert cost is not None
-    default = [*_default_chains(kept, blocks, cost.most_drafted), *trees_of(trace, kept, _sizes(prices), engine)]
+    default = [
+        *_default_chains(draft_set, blocks, cost.most_drafted),
+        *trees_of(trace, draft_set, _sizes(prices), engine),
+    ]
     asked = given_policies(typed) or default
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
-    policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
+    policies = {policy.policy_id: policy for policy in parsed if policy.name != BASELINE}
     if typed and not policies:
         raise UsageError("autoregressive decoding is what policies are compared with; name another with -p")
     beyond: list[str] = []
     unpriced: dict[str, list[str]] = {}
     fitting: list[NamedPolicy] = []
-    for one in policies.values():
-        most = most_drafted(one.policy.budget, kept.depth)
+    for policy in policies.values():
+        most = most_drafted(policy.policy.budget, draft_set.depth)
         if most > cost.most_drafted:
-            beyond.append(one.label)
-        elif why := prices.why_unpriced(one.policy):
-            unpriced.setdefault(why, []).append(one.label)
-        elif not typed and prices.gap_of(one.policy, most) is not None:
+            beyond.append(policy.label)
+        elif why := prices.why_unpriced(policy.policy):
+            unpriced.setdefault(why, []).append(policy.label)
+        elif not typed and prices.gap_of(policy.policy, most) is not None:
             notes.append(_GAPS)
         else:
-            fitting.append(one)
+            fitting.append(policy)
     notes += [f"Left out: {_some(labels)}: {why}" for why, labels in unpriced.items()]
     if beyond:
         notes.append(
@@ -406,8 +412,8 @@ def _sizes(prices: Prices) -> list[int]:
     return [size for size in sorted(near) if size <= prices.cost.most_drafted]
 
 
-def _default_chains(kept: DraftSet, blocks: OwnBlocks, most: int) -> list[str]:
+def _default_chains(draft_set: DraftSet, blocks: OwnBlocks, most: int) -> list[str]:
     """Chains of every length, or of the recorded blocks where several were recorded."""
-    lengths = sorted({*blocks, kept.depth}) if blocks else range(1, kept.depth + 1)
+    lengths = sorted({*blocks, draft_set.depth}) if blocks else range(1, draft_set.depth + 1)
     listed = "/".join(str(length) for length in lengths if length <= most)
     return [f"chain:length={listed}"] if listed else []

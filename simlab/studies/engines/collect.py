@@ -77,10 +77,10 @@ class Endpoint:
 
     def facts(self, path: str) -> Json | None:
         """The JSON object at a path; None: there is nothing, or something else."""
-        found = self.text(path)
-        if found is None or not found.lstrip().startswith("{"):
+        content = self.text(path)
+        if content is None or not content.lstrip().startswith("{"):
             return None
-        return parsed_object(found, f"what {self.address}{path} answers")
+        return parsed_object(content, f"what {self.address}{path} answers")
 
     def answer(self, path: str, body: Json, where: str) -> Json:
         """What the server answers to a request.
@@ -148,13 +148,13 @@ class Endpoint:
         return b"".join(pieces)
 
     def _refused(self, where: str, status: int, content: bytes) -> str:
-        said = " ".join(content.decode(errors="replace").split())[:200]
+        detail = " ".join(content.decode(errors="replace").split())[:200]
         begin = f"{self.address} answered {status} to {where}"
         if status in (401, 403):
             return f"{begin}; name the environment variable that holds its key with --key-variable"
         if 300 <= status < 400:
             return f"{begin}: it sends on elsewhere, which is not followed; give the address of the server itself"
-        return f"{begin}: {said}" if said else begin
+        return f"{begin}: {detail}" if detail else begin
 
 
 FORMAT = "simlab-engine-answers"
@@ -192,9 +192,9 @@ class Server:
         samples = self.samples()
         return None if samples is None else self.engine.counters(samples)
 
-    def ask(self, one: PredictedText, most: int, where: str) -> Json:
+    def ask(self, text: PredictedText, most: int, where: str) -> Json:
         """The answer to a request for a text of at most so many new tokens."""
-        body = self.engine.request(one.prompt_tokens.tolist(), most, self.stops, self.model)
+        body = self.engine.request(text.prompt_tokens.tolist(), most, self.stops, self.model)
         return self.endpoint.answer(self.engine.answer_path, body, where)
 
 
@@ -220,21 +220,21 @@ class Collected:
     why_no_counters: str
     seconds: float = 0.0
 
-    def answer(self, one: PredictedText) -> EngineAnswer:
+    def answer(self, text: PredictedText) -> EngineAnswer:
         """The answer to one text."""
-        found = self.engine.answer(self.bodies[one.index], f"the answer to {one.name}")
-        sent = len(one.prompt_tokens)
-        if found.num_prompt_tokens is not None and found.num_prompt_tokens != sent:
+        answer = self.engine.answer(self.bodies[text.index], f"the answer to {text.name}")
+        sent = len(text.prompt_tokens)
+        if answer.num_prompt_tokens is not None and answer.num_prompt_tokens != sent:
             raise EngineError(
-                f"the server read {found.num_prompt_tokens} prompt tokens of {one.name} where {sent} were sent: it "
+                f"the server read {answer.num_prompt_tokens} prompt tokens of {text.name} where {sent} were sent: it "
                 "adds a chat template or tokens of its own; serve without"
             )
-        if found.token_ids is not None and len(found.token_ids) != found.num_tokens:
+        if answer.token_ids is not None and len(answer.token_ids) != answer.num_tokens:
             raise EngineError(
-                f"the answer to {one.name} counts {found.num_tokens} tokens and holds {len(found.token_ids)}: it is "
+                f"the answer to {text.name} counts {answer.num_tokens} tokens and holds {len(answer.token_ids)}: it is "
                 "not whole"
             )
-        return found
+        return answer
 
 
 def reach(endpoint: Endpoint, wanted: str, stops: Sequence[int], model: str | None) -> Server:
@@ -258,20 +258,20 @@ def reach(endpoint: Endpoint, wanted: str, stops: Sequence[int], model: str | No
         if wanted == "auto" and not is_sglang:
             raise EngineError(
                 f"{endpoint.address} shows no metrics of an engine that is known "
-                f"({', '.join(one.title for one in ENGINES)}); check the address, start the server with its metrics "
-                "on, or name it with --engine"
+                f"({', '.join(engine.title for engine in ENGINES)}); check the address, start the server with its "
+                "metrics on, or name it with --engine"
             )
-    told = {path: value for path in engine.fact_paths if (value := endpoint.facts(path)) is not None}
+    responses = {path: value for path in engine.fact_paths if (value := endpoint.facts(path)) is not None}
     counted = samples is not None and engine.counters(samples).num_rounds is not None
-    facts = engine.facts(told, samples)
+    facts = engine.facts(responses, samples)
     return Server(endpoint, engine, facts, counted, stops, model or facts.model or "")
 
 
 def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
-    found = endpoint.text(engine.metrics_path)
-    if found is None or not found.strip() or found.lstrip().startswith(("{", "<", "[")):
+    content = endpoint.text(engine.metrics_path)
+    if content is None or not content.strip() or content.lstrip().startswith(("{", "<", "[")):
         return None
-    return read_samples(found, f"what {endpoint.address}{engine.metrics_path} answers")
+    return read_samples(content, f"what {endpoint.address}{engine.metrics_path} answers")
 
 
 def collect(
@@ -296,18 +296,22 @@ def collect(
     begun = time.monotonic()
     bodies: dict[int, Json] = {}
 
-    def one(text: PredictedText) -> Json:
+    def ask_in_turn(text: PredictedText) -> Json:
         return server.ask(text, asked[text.index], f"the request for {text.name}")
 
-    for written, body in zip(texts, in_order(iter(texts), one, concurrency), strict=True):
+    for written, body in zip(texts, in_order(iter(texts), ask_in_turn, concurrency), strict=True):
         bodies[written.index] = body
         came(written.index, body)
     seconds = time.monotonic() - begun
-    found = Collected(server.engine, server.facts, bodies, dict(asked), None, "", seconds)
+    collected = Collected(server.engine, server.facts, bodies, dict(asked), None, "", seconds)
     if shared:
-        return replace(found, why_no_counters="not read, since others may use the server (--shared-server).")
-    counted = _counted(server, before, len(texts), sum(found.answer(each).num_tokens for each in texts))
-    return replace(found, why_no_counters=counted) if isinstance(counted, str) else replace(found, counters=counted)
+        return replace(collected, why_no_counters="not read, since others may use the server (--shared-server).")
+    counted = _counted(server, before, len(texts), sum(collected.answer(text).num_tokens for text in texts))
+    return (
+        replace(collected, why_no_counters=counted)
+        if isinstance(counted, str)
+        else replace(collected, counters=counted)
+    )
 
 
 def _counted(server: Server, before: ServerCounters | None, num_texts: int, num_tokens: int) -> ServerCounters | str:
@@ -333,10 +337,10 @@ def _counted(server: Server, before: ServerCounters | None, num_texts: int, num_
     return since
 
 
-def warmed_up(server: Server, one: PredictedText) -> EngineAnswer:
+def warmed_up(server: Server, text: PredictedText) -> EngineAnswer:
     """The answer to a short request, which is not counted; it shows whether the server can be asked at all."""
     where = "a first short request"
-    return server.engine.answer(server.ask(one, min(_WARM_UP_TOKENS, len(one)), where), where)
+    return server.engine.answer(server.ask(text, min(_WARM_UP_TOKENS, len(text)), where), where)
 
 
 class AnswerLog:
@@ -379,8 +383,8 @@ def read_answers(path: Path, text_id: str) -> Collected:
             "trace that they were asked for"
         )
     bodies, asked, counters = dict[int, Json](), dict[int, int](), None
-    for place, line in enumerate(lines[1:], 2):
-        where = f"{path}, line {place}"
+    for number, line in enumerate(lines[1:], 2):
+        where = f"{path}, line {number}"
         value = parsed_object(line, where)
         if "counters" in value:
             counters = counters_of(inner(value, "counters"), where)

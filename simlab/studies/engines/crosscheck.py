@@ -37,8 +37,8 @@ from simlab.studies.engines.predictions import asked_tokens, check_greedy, check
 from simlab.studies.inputs.progress import progress_bar, step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.result import StudyResult
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import write_beside
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace
 
 ANSWERS = "answers.jsonl"
@@ -176,13 +176,13 @@ class CrosscheckTable(StudyResult):
 
     def text(self) -> str:
         """The verdict and the tables as ``simlab crosscheck`` prints them."""
-        facts, kept = self.collected.facts, self.trace.manifest.draft_sets[self.draft]
+        facts, draft_set = self.collected.facts, self.trace.manifest.draft_sets[self.draft]
         version = f" {facts.version}" if facts.version else ""
         heading = (
             f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not reported'}",
             f"trace    {self.trace.label} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
-            f"drafter  {kept.model.name}, block {kept.block_size} ({self.texts[0].text.k} drafted ahead)",
-            f"texts    {len(self.texts):,}, {sum(one.num_tokens for one in self.texts):,} tokens",
+            f"drafter  {draft_set.model.name}, block {draft_set.block_size} ({self.texts[0].text.k} drafted ahead)",
+            f"texts    {len(self.texts):,}, {sum(text.num_tokens for text in self.texts):,} tokens",
         )
         collected = self.collected
         notes = crosscheck_notes(self.verdict.level, collected.engine.per_round, self.texts)
@@ -200,7 +200,7 @@ class CrosscheckTable(StudyResult):
     def _looks(self) -> list[str]:
         if self.verdict.is_good or self.verdict.level != ROUNDS:
             return []
-        lines = [f"Looks like {found.fault}: {found.evidence}." for found in self.findings]
+        lines = [f"Looks like {finding.fault}: {finding.evidence}." for finding in self.findings]
         return lines or ["Looks like none of the known faults, or too few rounds were compared to say."]
 
 
@@ -212,7 +212,7 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
         SimlabError: the server cannot be asked, or serves something else than was recorded.
     """
     folder = path_or_none(options.out)
-    with writing_alone(None if folder is None else folder / ANSWERS):
+    with exclusive_lock(None if folder is None else folder / ANSWERS):
         trace = opened(options.trace)
         check_greedy(trace)
         if options.endpoint is not None and options.answers is None:
@@ -246,19 +246,19 @@ def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path 
     server = reach(endpoint, options.engine, manifest.stop_token_ids, options.model)
     _check_idle(server, options.shared_server)
     # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
-    some = predicted_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
+    sample = predicted_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
     with step("crosscheck", "a first short request"):
-        first = warmed_up(server, some)
+        first = warmed_up(server, sample)
     k = server.facts.num_speculative
     if k is None and first.num_drafted and first.num_rounds:
         k = -(-first.num_drafted // first.num_rounds)
     if k is None:
         k = manifest.draft_sets[trace.draft_name(options.draft_set)].depth
-    told = f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
+    hint = f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
     if k == 0 or (not server.has_counters and first.num_rounds is None and first.accepted is None):
         raise EngineError(
             f"the server at {server.endpoint.address} tells nothing of speculative decoding: it serves without a "
-            f"drafter, or hides its metrics; serve with one{told}"
+            f"drafter, or hides its metrics; serve with one{hint}"
         )
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, server.engine.title)
     texts, asked = asked_tokens(
@@ -283,10 +283,10 @@ def _asked(trace: Trace, address: str, options: CrosscheckOptions, folder: Path 
 def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
-    found = os.environ.get(variable)
-    if not found:
+    key = os.environ.get(variable)
+    if not key:
         raise UsageError(f"the environment variable {variable} is not set; put the server's key into it")
-    return found
+    return key
 
 
 def _check_idle(server: Server, shared: bool) -> None:
@@ -315,20 +315,20 @@ def _check_length(server: Server, texts: Sequence[PredictedText], asked: dict[in
 
 
 def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
-    facts, manifest, found = server.facts, trace.manifest, list[str]()
+    facts, manifest, remarks = server.facts, trace.manifest, list[str]()
     names = (facts.root or facts.model or "", manifest.target.name)
     served, recorded = (PurePosixPath(name.rstrip("/")).name.lower() for name in names)
     if served and recorded and served != recorded:
-        found.append(
+        remarks.append(
             f"The server calls its target {facts.root or facts.model}, the trace {manifest.target.name}; of other "
             "weights texts would part."
         )
     if facts.dtype is not None and facts.dtype != manifest.dtype:
-        found.append(
+        remarks.append(
             f"The server computes in {facts.dtype}, the trace was recorded in {manifest.dtype}: texts and rounds may "
             "part at close calls."
         )
-    return tuple(found)
+    return tuple(remarks)
 
 
 def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> float:

@@ -75,7 +75,7 @@ class CandidateCounts(StudyResult):
             shares = self.right[depth] / reached if reached else np.full(header.top_k, np.nan)
             claimed = self.claimed[depth][0] if reached else np.nan
             engine = self.accepted[depth] / self.num_told if self.num_told else np.nan
-            shown = [number(100 * float(one), 1) for one in (*shares[:ranks], claimed, shares.sum(), engine)]
+            shown = [number(100 * float(share), 1) for share in (*shares[:ranks], claimed, shares.sum(), engine)]
             cells.append((str(depth + 1), f"{reached:,}", *shown))
         mean = self.accepted.sum() / max(self.num_told, 1)
         many = f" ({self.num_told:,} rounds, {mean:.2f} tokens each)" if self.num_told else ""
@@ -106,7 +106,7 @@ class ImportedTrace(StudyResult):
         """The value of ``simlab import --json``."""
         trace = self.trace
         row = {
-            "trace": trace.place,
+            "trace": trace.location,
             "from": str(self.path),
             "text_id": trace.text_id,
             "draft_ids": dict(trace.draft_ids),
@@ -117,19 +117,19 @@ class ImportedTrace(StudyResult):
 
     def text(self) -> str:
         """What ``simlab import`` prints: the trace, what it lacks, and a command that goes on with it."""
-        manifest, place = self.trace.manifest, shlex.quote(self.trace.place)
-        kept, channels = manifest.draft_sets[DRAFT], list(manifest.channels)
+        manifest, folder = self.trace.manifest, shlex.quote(self.trace.location)
+        draft_set, channels = manifest.draft_sets[DRAFT], list(manifest.channels)
         first = (
-            f"Trace: {self.trace.place} (text {self.trace.text_id}), {len(self.trace.texts):,} texts, "
+            f"Trace: {self.trace.location} (text {self.trace.text_id}), {len(self.trace.texts):,} texts, "
             f"{manifest.text_origin}."
         )
         exact = (
-            f"Exact for the first {kept.min_width} candidates of {kept.depth} depths, and trees of up to "
-            f"{kept.exact_budget} tokens{f'; channel {channels[0]}' if channels else ''}. The names of the models are "
-            "the file's; simlab cannot verify them."
+            f"Exact for the first {draft_set.min_width} candidates of {draft_set.depth} depths, and trees of up to "
+            f"{draft_set.exact_budget} tokens{f'; channel {channels[0]}' if channels else ''}. The names of the models "
+            "are the file's; simlab cannot verify them."
         )
-        policies = "-p chain" if kept.is_chain else f"-p chain -p ddtree:budget={kept.exact_budget}"
-        return "\n".join([within_width(first), within_width(exact), f"Next: simlab replay --trace {place} {policies}"])
+        policies = "-p chain" if draft_set.is_chain else f"-p chain -p ddtree:budget={draft_set.exact_budget}"
+        return "\n".join([within_width(first), within_width(exact), f"Next: simlab replay --trace {folder} {policies}"])
 
 
 @study(ImportOptions)
@@ -156,19 +156,19 @@ def _counted(dump: CandidateDump, reason: str) -> CandidateCounts:
     reached, accepted, num_told = np.zeros(header.depth, np.int64), np.zeros(header.depth, np.int64), 0
     right, claimed = np.zeros((header.depth, header.top_k), np.int64), np.zeros((header.depth, header.top_k))
     for text in dump.texts:
-        for found in text.rounds:
-            if found.accepted is not None:
+        for round_ in text.rounds:
+            if round_.accepted is not None:
                 num_told += 1
-                accepted[: found.accepted] += 1
-            if text.token_ids is None or found.root is None:
+                accepted[: round_.accepted] += 1
+            if text.token_ids is None or round_.root is None:
                 continue
-            truth = text.token_ids[found.root + 1 : found.root + 1 + header.depth]
+            truth = text.token_ids[round_.root + 1 : round_.root + 1 + header.depth]
             reached[: len(truth)] += 1
             start = 0
-            for depth, count in enumerate(found.counts[: len(truth)]):
+            for depth, count in enumerate(round_.counts[: len(truth)]):
                 part = slice(start, start + int(count))
-                right[depth, :count] += found.ids[part] == truth[depth]
-                claimed[depth, :count] += np.exp(found.log_probs[part].astype(np.float64))
+                right[depth, :count] += round_.ids[part] == truth[depth]
+                claimed[depth, :count] += np.exp(round_.log_probs[part].astype(np.float64))
                 start = part.stop
     return CandidateCounts(
         path=dump.path,

@@ -85,16 +85,16 @@ class ImportedCosts(StudyResult):
 
     def text(self) -> str:
         """What ``simlab import`` prints: the files, and each note once."""
-        lines, said = [], set[str]()
+        lines, noted = [], set[str]()
         for cost in self.costs:
             file = cost.file
             many = "any context" if file.contexts == (ANY_CONTEXT,) else f"contexts up to {file.contexts[-1]:,}"
             texts = "" if file.batch == 1 else f"{file.batch} texts at a time, "
             size = f"{texts}{many}, {file.node_counts[-1]:,} drafted tokens"
             lines.append(f"Cost file: {cost.path} ({file.cost_id}), {file.device}, {size}")
-            new = [note for note in (*file.notes, *cost.checks) if note not in said]
+            new = [note for note in (*file.notes, *cost.checks) if note not in noted]
             lines += [within_width(f"  {visible(note)}") for note in new]
-            said |= set(new)
+            noted |= set(new)
         costs = " ".join(f"--cost {shlex.quote(str(cost.path))}" for cost in self.costs)
         trace = f"--trace {shlex.quote(self.trace)} " if self.trace else ""
         return "\n".join([*lines, f"Next: simlab {'replay' if len(self.costs) == 1 else 'advise'} {trace}{costs}"])
@@ -211,15 +211,15 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
     """Write the cost files: one as it was named, several with the batch size behind the name."""
     assert options.out is not None
     out = Path(options.out)
-    places = [out] if len(files) == 1 else [out.with_stem(f"{out.stem}-batch{file.batch}") for file in files]
-    for place in places:
-        if place.exists():
-            raise UsageError(f"{place} is there already; name another file, or delete it")
+    outs = [out] if len(files) == 1 else [out.with_stem(f"{out.stem}-batch{file.batch}") for file in files]
+    for path in outs:
+        if path.exists():
+            raise UsageError(f"{path} is there already; name another file, or delete it")
     files = [_with_head(options, file) for file in files]
-    for place, file in zip(places, files, strict=True):
-        write_cost_file(place, file)
+    for path, file in zip(outs, files, strict=True):
+        write_cost_file(path, file)
     trace = str(options.trace) if isinstance(options.trace, str | Path) else ""
-    return ImportedCosts(tuple(map(ImportedCost, places, files, checks)), trace)
+    return ImportedCosts(tuple(map(ImportedCost, outs, files, checks)), trace)
 
 
 def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
@@ -231,19 +231,21 @@ def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
     if options.trace is None or options.draft_s is None:
         return file
     trace = opened(options.trace)
-    manifest, kept = trace.manifest, trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
-    if not kept.is_head:
+    manifest, draft_set = trace.manifest, trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
+    if not draft_set.is_head:
         return file
-    depth, pass_s = kept.depth, options.draft_s
+    depth, pass_s = draft_set.depth, options.draft_s
     if depth not in file.node_counts and file.node_counts[-1] > depth:
         raise CostError(
             f"the trace's head drafts chains of up to {depth} tokens, one pass each, and the timings have no pass of "
             f"{depth} drafted tokens; add a row of it: {depth + 1} nodes where the root is counted"
         )
     channels = {
-        name: CostChannel(one.kind, one.producer, bounds_of(one.kind, one.settings), tuple(range(1, steps + 1)))
-        for name, one in manifest.channels.items()
-        if one.kind == POOL and one.producer.is_same(kept.model) and (steps := one.setting("steps"))
+        name: CostChannel(
+            channel.kind, channel.producer, bounds_of(channel.kind, channel.settings), tuple(range(1, steps + 1))
+        )
+        for name, channel in manifest.channels.items()
+        if channel.kind == POOL and channel.producer.is_same(draft_set.model) and (steps := channel.setting("steps"))
     }
     samples = dict(file.samples)
     samples |= {("draft", n, c): (pass_s * min(n, depth),) for n in file.node_counts for c in file.contexts}
@@ -253,10 +255,10 @@ def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
         for steps in channel.units
         for c in file.contexts
     }
-    said = f"a pass of the head takes {pass_s:g} s, as given: a chain of k tokens takes k passes"
-    said += f", a tree of the channel {', '.join(channels)} one and as many as its steps" if channels else ""
+    note = f"a pass of the head takes {pass_s:g} s, as given: a chain of k tokens takes k passes"
+    note += f", a tree of the channel {', '.join(channels)} one and as many as its steps" if channels else ""
     notes = tuple(note for note in file.notes if not note.startswith("draft takes "))
-    return replace(file, samples=samples, channels=channels, notes=(*notes, said))
+    return replace(file, samples=samples, channels=channels, notes=(*notes, note))
 
 
 def _about(options: ImportOptions) -> tuple[ImportedFor, int]:
@@ -269,12 +271,12 @@ def _about(options: ImportOptions) -> tuple[ImportedFor, int]:
         raise UsageError("the models of the timings are those of --trace or that of --target; give one")
     trace = opened(options.trace)
     manifest = trace.manifest
-    kept = manifest.draft_sets[trace.draft_name(options.draft_set)]
+    draft_set = manifest.draft_sets[trace.draft_name(options.draft_set)]
     sampling = manifest.sampling
     about = ImportedFor(
         target=manifest.target,
-        drafter=kept.model,
-        block_size=kept.block_size,
+        drafter=draft_set.model,
+        block_size=draft_set.block_size,
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,

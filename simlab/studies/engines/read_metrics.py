@@ -104,8 +104,8 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     if not options.files:
         raise UsageError("expected at least one file of metrics")
     options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
-    found = opened(options.trace)
-    read = [one for path in options.files for one in read_metrics_file(Path(path))]
+    trace = opened(options.trace)
+    read = [file for path in options.files for file in read_metrics_file(Path(path))]
     _check_alike(read)
     if any(file.is_rounded for file in read) and (options.same_prompts or options.before is not None):
         raise EngineError(
@@ -117,29 +117,31 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     counters = _since(total([file.counters for file in read]), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
-    name = draft_set_named(found, options.draft_set)
-    ks = {one.k for one in read if one.k is not None}
+    name = draft_set_named(trace, options.draft_set)
+    ks = {file.k for file in read if file.k is not None}
     if len(ks) > 1:
         raise EngineError(
             f"the files are of servers that draft {' and '.join(map(str, sorted(ks)))} tokens; give one's"
         )
-    k = ks.pop() if ks else found.manifest.draft_sets[name].depth
-    name = checked_k(found, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
-    texts = predicted_texts(found, name, k, options.limit)
+    k = ks.pop() if ks else trace.manifest.draft_sets[name].depth
+    name = checked_k(trace, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
+    texts = predicted_texts(trace, name, k, options.limit)
     requests = [request for file in read for request in file.requests]
     if not options.same_prompts:
         figures = tuple(drift_figures(texts, counters, requests))
-        return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures, k)
-    check_greedy(found)
-    kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
-    predicted = predicted_counts(kept, [min(len(text), asked[text.index]) for text in kept])
+        return EngineMetricsTable(trace, name, tuple(read), counters, None, None, figures, k)
+    check_greedy(trace)
+    long_enough, asked = asked_tokens(
+        texts, trace.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False
+    )
+    predicted = predicted_counts(long_enough, [min(len(text), asked[text.index]) for text in long_enough])
     if counters.num_requests is not None and counters.num_requests != predicted.num_requests:
         raise UsageError(
             f"the files count {counters.num_requests:,} requests and the trace has {predicted.num_requests:,} texts; "
             "choose as many with --limit, or leave out --same-prompts"
         )
     verdict = verdict_of((), None, counters, predicted)
-    return EngineMetricsTable(found, name, tuple(read), counters, predicted, verdict, (), k)
+    return EngineMetricsTable(trace, name, tuple(read), counters, predicted, verdict, (), k)
 
 
 def _check_alike(files: Sequence[MetricsFile]) -> None:

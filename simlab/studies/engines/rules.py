@@ -140,12 +140,13 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
     recording = opened(options.trace, [] if options.cost is None else [Path(options.cost)])
     name = draft_set_named(recording, options.draft_set)
     texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))
-    if not len(texts.roots.places):
-        raise TraceError(f"{recording.place} holds no rounds, so there is nothing to replay")
+    if not len(texts.roots.token_indices):
+        raise TraceError(f"{recording.location} holds no rounds, so there is nothing to replay")
     measured = prices_for_trace(path_or_none(options.cost), recording, name, options.limit)
     if measured.cost is None:
         raise CostError(
-            f"rules of engines weigh tokens against latency, and there is no latency profile. {measured.why_none}"
+            "rules of engines weigh tokens against latency, and there is no latency profile. "
+            f"{measured.no_latency_reason}"
         )
     headings: dict[int, str] = {}
     schedules, calibration = list[Row](), list[Row]()
@@ -205,7 +206,7 @@ def _served(
 
     rule = policy_of("vllm-adaptive")
     assert isinstance(rule, Composition)
-    (shipped, seen), (all_labels, told) = (watched(rule, texts, knows_all) for knows_all in (False, True))
+    (shipped, seen), (all_labels, all_seen) = (watched(rule, texts, knows_all) for knows_all in (False, True))
     of_shipped, of_told = sums(SHIPPED, shipped, cost), sums(ALL_LABELS, all_labels, cost)
     best = sums(HINDSIGHT, hindsight(texts, cost), cost)
     trees = int(min(max(LARGEST_TREES, batch * rows.counts.shape[1]), batch * cost.most_drafted))
@@ -214,7 +215,7 @@ def _served(
     believed = [
         *calibrations("drafter's own", seen, texts, own=False),
         *calibrations(SHIPPED, seen, texts, own=True),
-        *calibrations(ALL_LABELS, told, texts, own=True),
+        *calibrations(ALL_LABELS, all_seen, texts, own=True),
     ]
     every = [best, joint, chain, of_shipped, of_told, *others]
-    return [one.row(batch, best, joint) for one in every], [{"batch": batch, **row} for row in believed]
+    return [schedule.row(batch, best, joint) for schedule in every], [{"batch": batch, **row} for row in believed]

@@ -52,7 +52,7 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE, OwnBlocks, ReplayRun, replayed_on_own_blocks
@@ -93,11 +93,11 @@ class ExportedTexts:
 
     def policy(self, typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
         """The one policy that was asked for, if the trace holds what it reads."""
-        found = parse_policies([typed], artefacts)
-        if len(found) != 1:
-            raise UsageError(f"`{typed}` names {len(found)} policies; a file is of one, so name one")
-        check_needs(found[0].policy, self.trace.holds(self.draft))
-        return found[0]
+        policies = parse_policies([typed], artefacts)
+        if len(policies) != 1:
+            raise UsageError(f"`{typed}` names {len(policies)} policies; a file is of one, so name one")
+        check_needs(policies[0].policy, self.trace.holds(self.draft))
+        return policies[0]
 
     def lengths(self, most: int) -> tuple[int, ...]:
         """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""
@@ -134,7 +134,7 @@ def notes_of(policy: ExportedPolicy) -> list[str]:
     notes = [f"Acceptance length {length:.3f}{shown} of {policy.policy.label}, bonus token included, on {where}."]
     if policy.choices:
         notes.append(f"The chain of each batch size was chosen on the same {where}, by predicted tokens per second.")
-    unclear = [str(choice.prices.batch) for choice in policy.choices if choice.length > 0 and 0 in choice.alike]
+    unclear = [str(choice.prices.batch) for choice in policy.choices if choice.length > 0 and 0 in choice.equal_lengths]
     if unclear:
         notes.append(
             f"At batch sizes {', '.join(unclear)} these prompts and prices cannot tell the choice from autoregressive "
@@ -201,38 +201,38 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     if is_plain_decoding(policy.policy):
         raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
     has_table = options.batch is not None or len(priced) > 1
-    one = _exported(engine, policy, texts, priced if has_table else ())
+    exported = _exported(engine, policy, texts, priced if has_table else ())
     source, make = _MAKERS[engine]
     notes = [
-        *notes_of(one),
-        *filter(None, [block_note(source.name, one)]),
-        *([_NO_TREES] if has_table and not one.is_chain else []),
+        *notes_of(exported),
+        *filter(None, [block_note(source.name, exported)]),
+        *([_NO_TREES] if has_table and not exported.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    text, said = make(one, notes, texts, options)
-    return text, f"Settings of {policy.label} for {engine}", tuple(said)
+    text, lines = make(exported, notes, texts, options)
+    return text, f"Settings of {policy.label} for {engine}", tuple(lines)
 
 
 def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
     manifest = texts.trace.manifest
-    kept = manifest.draft_sets[texts.draft]
+    draft_set = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
     if method not in WRITTEN[engine]:
-        those = ", ".join(one for one, methods in WRITTEN.items() if method in methods)
+        those = ", ".join(name for name, methods in WRITTEN.items() if method in methods)
         raise UsageError(
             f"settings of {DRAFTERS[method]} are written for {those}, not for {engine}; choose one of these, or write "
             "a table: --format markdown"
         )
     is_tabled = policy.name == CHAIN and method in TABLED.get(engine, ())
     if method == EAGLE3:
-        head_shape(policy, kept.depth)  # refuses what no engine drafts, before anything is replayed
+        head_shape(policy, draft_set.depth)  # refuses what no engine drafts, before anything is replayed
     return ExportedPolicy(
         policy=policy,
         acceptance=_acceptance(policy, texts),
         target=short_name(manifest.target.name),
         drafter=short_name(drafter),
-        depth=kept.depth,
-        block_size=kept.block_size,
+        depth=draft_set.depth,
+        block_size=draft_set.block_size,
         choices=_batch_table(priced, texts) if priced and is_tabled else (),
         own_blocks=tuple(sorted(texts.own_blocks)),
         about=about(texts) | {"drafter": short_name(drafter)},
@@ -242,12 +242,12 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
 
 def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, str]:
     """What engines call what drafts for a policy, and its name."""
-    kept = manifest.draft_sets[draft]
+    draft_set = manifest.draft_sets[draft]
     if policy.name == HEAD_TREE:
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
-    if method := method_of(kept):
-        return method, kept.model.name
-    if kept.root_seen:
+    if method := method_of(draft_set):
+        return method, draft_set.model.name
+    if draft_set.root_seen:
         raise UsageError(
             f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
             f"set {draft} is such; write a table: --format markdown"
@@ -264,11 +264,11 @@ def _batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[B
     for pricing in priced:
         cost = pricing.prices.cost
         if cost is None:
-            raise CostError(f"a batch size needs a latency profile. {pricing.prices.why_none}")
+            raise CostError(f"a batch size needs a latency profile. {pricing.prices.no_latency_reason}")
         about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
         chains = parse_policies(["ar", *(f"chain:length={length}" for length in texts.lengths(cost.most_drafted))])
-        lengths |= {one.policy_id: one.policy.budget or 0 for one in chains}
-        machines.append((about, PricedPolicies(pricing.prices, tuple(chains))))
+        lengths |= {chain.policy_id: chain.policy.budget or 0 for chain in chains}
+        machines.append((about, PoliciesOnMachine(pricing.prices, tuple(chains))))
     run = ReplayRun(progress=texts.progress, bounds=False)
     rows = replayed_on_own_blocks(
         texts.trace, texts.draft, [asked for _, asked in machines], texts.own_blocks, texts.limit, run
@@ -278,14 +278,14 @@ def _batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[B
 
 def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
-    replay, found = Replay([(policy.policy, None)]), []
+    replay, by_prompt = Replay([(policy.policy, None)]), []
     channels = channels_read([policy.policy])
     with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
-        for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, channels):
-            columns = replay.rounds(some)[0].columns(some)
-            found += [(text.prompt, rounds) for text, rounds in zip(some.sequences, columns, strict=True)]
-            bar.update(len(some.sequences))
-    return acceptance_of(found)
+        for part in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, channels):
+            columns = replay.rounds(part)[0].columns(part)
+            by_prompt += [(text.prompt, rounds) for text, rounds in zip(part.sequences, columns, strict=True)]
+            bar.update(len(part.sequences))
+    return acceptance_of(by_prompt)
 
 
 def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
@@ -293,8 +293,8 @@ def _vllm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, option
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
     commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy)])]
-    file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
+    lines = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.name, policy)])]
+    file = {"simlab": stamp(policy, VLLM, lines), **settings, "commands": commands}
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
 
@@ -310,7 +310,7 @@ def _sglang(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, opti
 def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
     settings = uno_settings(policy, policy.about["temperature"])
     per_cycle = 2 * policy.acceptance.pooled.acceptance_length
-    said = [
+    lines = [
         *notes,
         f"A cycle of UNO's is two passes. SGLang's spec_accept_length counts its tokens: about {per_cycle:.2f} here.",
         "speculative-num-draft-tokens counts the root.",
@@ -318,7 +318,7 @@ def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
         "SGLang wants CUDA, FlashAttention 3 and one GPU, and no grammar, log-probabilities or penalties with it.",
     ]
     ending = [_NAMES, f"To serve {policy.policy.label}:", shlex.join([*SGLANG_SERVER, *flag_words(settings)])]
-    return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
+    return _commented(policy, SGLANG_UNO, lines, _yaml(settings), ending), [*lines, *ending]
 
 
 def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
@@ -338,23 +338,23 @@ def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts
 def _edge_llm(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings = edge_llm_settings(policy, policy.about["temperature"])
     commands = edge_llm_commands(policy, settings)
-    said = [*notes, "specVerifySize counts the root, the other numbers do not."]
-    file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}
+    lines = [*notes, "specVerifySize counts the root, the other numbers do not."]
+    file = {"simlab": stamp(policy, EDGE_LLM, lines), "flags": settings, "commands": commands}
     *before, serve = commands.values()
     ending = [_NAMES, "To export and build its two engines, ONNX and ENGINES being folders:", *before]
-    return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
+    return _json(file), [*lines, *ending, f"To run {policy.policy.label}:", serve]
 
 
 def _aisimulate(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
     settings, num = aisimulate_settings(policy), replayed(policy)
     cut = f"{policy.policy.label} drafts {policy.deepest} tokens, and {num} are replayed there, so it is cut."
-    said = [
+    lines = [
         *notes,
         *([cut] if num < policy.deepest else []),
         "expected_accepted_tokens leaves the bonus token out; it is one for all batch sizes and contexts.",
     ]
     ending = ["The same as flags of Dynamo, with a rate for each token:", dynamo_flags(policy)]
-    return _commented(policy, AISIMULATE, said, ["speculation:", *_yaml(settings, "  ")], ending), [*said, *ending]
+    return _commented(policy, AISIMULATE, lines, ["speculation:", *_yaml(settings, "  ")], ending), [*lines, *ending]
 
 
 def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, options: "ExportOptions") -> Made:
@@ -375,15 +375,15 @@ def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts, op
 
 def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str, str]) -> list[str]:
     """The last lines: commands below what they are for, or why nothing serves the policy."""
-    found = [
+    lines = [
         _NAMES,
         f"To load test {source.name}, with as many tokens accepted as {policy.policy.label} would:",
         commands["load_test"],
     ]
     if "serve" not in commands:
-        return [*found, cannot_run(source.name, policy)]
-    what = "the chain of each batch size" if policy.choices else policy.policy.label
-    return [*found, f"To serve {what}:", commands["serve"]]
+        return [*lines, cannot_run(source.name, policy)]
+    served = "the chain of each batch size" if policy.choices else policy.policy.label
+    return [*lines, f"To serve {served}:", commands["serve"]]
 
 
 def _commented(
@@ -398,12 +398,12 @@ def _commented(
 
 def _yaml(value: Mapping[str, object], indent: str = "") -> list[str]:
     lines = []
-    for key, one in value.items():
-        if isinstance(one, dict):
-            lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
+    for key, item in value.items():
+        if isinstance(item, dict):
+            lines += [f"{indent}{key}:", *_yaml(item, f"{indent}  ")]
         else:
             # What cannot be seen is written as its number, which YAML reads as what it stands for.
-            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=visible(str(one)) != str(one))}")
+            lines.append(f"{indent}{key}: {json.dumps(item, ensure_ascii=visible(str(item)) != str(item))}")
     return lines
 
 

@@ -67,13 +67,13 @@ def conformance_text(texts: ExportedTexts, options: "ExportOptions") -> tuple[st
     if len(costs) > 1:
         raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
     prices = prices_for_trace(costs[0] if costs else None, trace, draft, options.limit)
-    one = texts.policy(options.policy or "", TraceArtefacts(prices, trace, draft))
-    lines = [*_recorded_rounds(one, texts, options.rounds), *_synthetic_rounds(one, options.synthetic or 0)]
+    policy = texts.policy(options.policy or "", TraceArtefacts(prices, trace, draft))
+    lines = [*_recorded_rounds(policy, texts, options.rounds), *_synthetic_rounds(policy, options.synthetic or 0)]
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
-        for line in (_header(one, trace, draft, len(lines)), *lines)
+        for line in (_header(policy, trace, draft, len(lines)), *lines)
     )
-    return text, f"{len(lines):,} rounds of {one.label}"
+    return text, f"{len(lines):,} rounds of {policy.label}"
 
 
 def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
@@ -120,8 +120,8 @@ def _synthetic_rounds(policy: NamedPolicy, num_texts: int) -> Iterator[Mapping[s
 def _rounds(
     policy: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
-    for found in islice(conformance_rounds(policy.policy, recorded), most):
-        yield {"text": text} | found
+    for round_ in islice(conformance_rounds(policy.policy, recorded), most):
+        yield {"text": text} | round_
 
 
 # ``simlab export --format sglang-sps``, ``vllm-curves`` and ``sglang-sts``: what engines' schedulers read.
@@ -175,12 +175,12 @@ def temperatures_text(texts: ExportedTexts) -> Made:
     """SGLang's temperatures of each position, fitted on a trace."""
     parts = []
     with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
-        for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, ()):
-            parts.append(some.drafted())
-            bar.update(len(some.sequences))
+        for part in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, ()):
+            parts.append(part.drafted())
+            bar.update(len(part.sequences))
     positions = chain_positions(parts) if parts else []
     if not positions or not len(positions[0][1]):
-        raise TraceError(f"{texts.trace.place} holds no round that a temperature could be fitted on")
+        raise TraceError(f"{texts.trace.location} holds no round that a temperature could be fitted on")
     temperatures = [temperature_of(position) for position in positions]
     datasets: list[str] = about(texts)["datasets"]
     value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0][1])}
@@ -406,35 +406,37 @@ def export(options: ExportOptions) -> ExportedFile:
     recording = opened(options.trace, paths(options.cost))
     if options.file_format == CONFORMANCE:
         return ExportedFile(*conformance_text(_texts(recording, options), options))
-    own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
+    own = own_blocks(
+        recording, recording.draft_name(options.draft_set), [opened(source) for source in options.block_trace]
+    )
     return ExportedFile(*engine_file(replace(_texts(recording, options), own_blocks=own), options))
 
 
 def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[ExportTable]:
     """The tables of a result file, of what optimize chose, or of a result of a study."""
     if isinstance(source, StudyResult):
-        found = source.exported
-        if found is None:
+        exported = source.exported
+        if exported is None:
             kind = type(source).__name__
             raise UsageError(f"there is no table of a {kind}; give the result of replay, compare or optimize")
     else:
-        found = _read(Path(source))
-    if isinstance(found, Results):
-        names = [*found["policy"].unique(maintain_order=True), *slice_names(found)]
-    elif isinstance(found, Optimum):
-        names = [str(row.get("policy")) for row in found.rows]
+        exported = _read(Path(source))
+    if isinstance(exported, Results):
+        names = [*exported["policy"].unique(maintain_order=True), *slice_names(exported)]
+    elif isinstance(exported, Optimum):
+        names = [str(row.get("policy")) for row in exported.rows]
     else:
-        names = list(dict.fromkeys(label for one in found for label in (one.first, one.second)))
+        names = list(dict.fromkeys(label for comparison in exported for label in (comparison.first, comparison.second)))
     labels = dict(options.labels) if isinstance(options.labels, Mapping) else labels_of(options.labels, names)
-    if isinstance(found, Results):
+    if isinstance(exported, Results):
         show = tuple(options.show.split(",")) if isinstance(options.show, str) else tuple(options.show or ())
         columns = options.columns or (POLICY if options.rows not in (None, POLICY) else NOTHING)
         layout = PaperOptions(options.rows or POLICY, columns, show, labels, options.intervals)
-        return paper_tables(found, layout)
+        return paper_tables(exported, layout)
     for name in ("rows", "columns", "show"):
         if getattr(options, name) not in (None, ()):
             raise UsageError(f"--{name} lays out the rows of a replay or a run; --results holds another kind of result")
-    return [choice_table(found, labels) if isinstance(found, Optimum) else comparison_table(found, labels)]
+    return [choice_table(exported, labels) if isinstance(exported, Optimum) else comparison_table(exported, labels)]
 
 
 def _read(path: Path) -> Results | Optimum:

@@ -52,18 +52,18 @@ class PricedDrafts:
 
     def points(self, typed: Iterable[str], priced: bool = True) -> tuple[list[NamedPolicy], str]:
         """The policies that can be replayed, with prices if these are wanted, and why the first other one cannot."""
-        found, why = list[NamedPolicy](), ""
-        for one in typed:
+        points, why = list[NamedPolicy](), ""
+        for text in typed:
             try:
-                made = parse_policies([one], self._artefacts)
+                made = parse_policies([text], self._artefacts)
             except (PolicyError, CostError) as error:
                 why = why or self._without_path(str(error))
                 continue
             for point in made:
                 lacks = self._lacks(point, priced)
                 why = why or lacks
-                found += [] if lacks else [point]
-        return found, why
+                points += [] if lacks else [point]
+        return points, why
 
     def _lacks(self, point: NamedPolicy, priced: bool) -> str:
         channels = (channel.name for channel in point.policy.needs.made)
@@ -77,7 +77,7 @@ class PricedDrafts:
         if priced and names:
             return f"these prices have none of the channel {names[0]}"
         try:
-            check_needs(point.policy, replace(self.trace.holds(self.drafter), place="DIR"))
+            check_needs(point.policy, replace(self.trace.holds(self.drafter), location="DIR"))
         except MissingChannelError as error:
             return str(error)
         return self._without_path(self.prices.why_unpriced(point.policy)) if priced else ""
@@ -120,14 +120,14 @@ def choose(dev: Trace, drafter: str, costs: Mapping[str, Path]) -> tuple[list[En
     """
     own = [system for system in SYSTEMS if system.drafter == drafter]
     entries, left_out = list[Entry](), dict[str, str]()
-    for place, (name, cost) in enumerate(costs.items()):
+    for number, (name, cost) in enumerate(costs.items()):
         drafts = PricedDrafts(dev, drafter, cost)
-        found, without = _fastest(drafts, own, name)
-        if place == 0:
-            found = [*_published(drafts, own, name), *_turned(drafts, own, name), *found]
-        entries += _named_once(drafts, found)
-        left_out |= {system if place == 0 else f"{system}, {name}": why for system, why in without.items()}
-    order = {system.name: place for place, system in enumerate(own)}
+        chosen, without = _fastest(drafts, own, name)
+        if number == 0:
+            chosen = [*_published(drafts, own, name), *_turned(drafts, own, name), *chosen]
+        entries += _named_once(drafts, chosen)
+        left_out |= {system if number == 0 else f"{system}, {name}": why for system, why in without.items()}
+    order = {system.name: number for number, system in enumerate(own)}
     return sorted(entries, key=lambda entry: order[entry.system]), left_out
 
 
@@ -135,14 +135,19 @@ def _named_once(drafts: PricedDrafts, entries: Sequence[Entry]) -> list[Entry]:
     """A policy that stands twice has one name: a replay has it once."""
     names: dict[str, str] = {}
     ids = (drafts.points([entry.policy], priced=False)[0][0].policy_id for entry in entries)
-    return [replace(entry, policy=names.setdefault(one, entry.policy)) for one, entry in zip(ids, entries, strict=True)]
+    return [
+        replace(entry, policy=names.setdefault(policy_id, entry.policy))
+        for policy_id, entry in zip(ids, entries, strict=True)
+    ]
 
 
 def _published(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> list[Entry]:
     """Each at its published setting, where it has one and it can run here."""
-    found = ((system, drafts.points([system.published])[0]) for system in systems if system.published)
+    published = ((system, drafts.points([system.published])[0]) for system in systems if system.published)
     drafter = drafts.drafter
-    return [Entry(system.name, PUBLISHED, drafter, points[0].label, 1, prices) for system, points in found if points]
+    return [
+        Entry(system.name, PUBLISHED, drafter, points[0].label, 1, prices) for system, points in published if points
+    ]
 
 
 @dataclass
@@ -154,7 +159,7 @@ class _Turning:
     nodes: int
     low: int = -1
     high: int = field(init=False)
-    place: int | None = field(init=False)
+    index: int | None = field(init=False)
     tokens: float | None = None
     label: str = ""
 
@@ -162,49 +167,49 @@ class _Turning:
         knob = self.system.knob
         self.high = len(knob)
         # A budget is most often what is drafted.
-        self.place = knob.index(self.nodes) if self.nodes in knob else len(knob) // 2
+        self.index = knob.index(self.nodes) if self.nodes in knob else len(knob) // 2
 
     @property
     def next(self) -> str:
         """What is tried now."""
-        assert self.place is not None
-        return self.typed.replace("{}", f"{self.system.knob[self.place]:.4g}")
+        assert self.index is not None
+        return self.typed.replace("{}", f"{self.system.knob[self.index]:.4g}")
 
     def learn(self, drafted: float, tokens: float, label: str) -> None:
         """Go on below or above, or end where the mean is close, with the policy and the tokens a round that it has.
 
         What cannot run drafts more than there are prices of.
         """
-        assert self.place is not None
+        assert self.index is not None
         if abs(drafted - self.nodes) <= CLOSE * self.nodes:
             self.tokens, self.label = tokens, label
             return
-        self.low, self.high = (self.place, self.high) if drafted < self.nodes else (self.low, self.place)
-        self.place = (self.low + self.high) // 2 if self.high - self.low > 1 else None
+        self.low, self.high = (self.index, self.high) if drafted < self.nodes else (self.low, self.index)
+        self.index = (self.low + self.high) // 2 if self.high - self.low > 1 else None
 
 
 def _turned(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> list[Entry]:
     """Each at every number of drafted tokens that it comes to: of the ways to come there, that with the most tokens."""
     turning = [_Turning(system, typed, nodes) for system in systems for nodes in NODES for typed in system.turned]
     looked_at = turning
-    while looked_at := [one for one in looked_at if one.tokens is None and one.place is not None]:
-        points = [drafts.points([one.next], priced=False)[0] for one in looked_at]
+    while looked_at := [turn for turn in looked_at if turn.tokens is None and turn.index is not None]:
+        points = [drafts.points([turn.next], priced=False)[0] for turn in looked_at]
         means = {"": (math.inf, 0.0)}  # of what cannot run
         if any(points):
             sums = drafts.sums(point for made in points for point in made)
             of_policies = sums.group_by("policy_id", maintain_order=True).agg(pl.col(*_COUNTS).sum())
             for row in of_policies.iter_rows(named=True):
                 means[str(row["policy_id"])] = row["drafted"] / row["rounds"], row["committed"] / row["rounds"]
-        for one, made in zip(looked_at, points, strict=True):
-            one.learn(*means[made[0].policy_id if made else ""], made[0].label if made else "")
+        for turn, made in zip(looked_at, points, strict=True):
+            turn.learn(*means[made[0].policy_id if made else ""], made[0].label if made else "")
     best: dict[tuple[str, int], _Turning] = {}
-    for one in turning:
-        key = one.system.name, one.nodes
-        if one.tokens is not None and (key not in best or one.tokens > (best[key].tokens or 0.0)):
-            best[key] = one
+    for turn in turning:
+        key = turn.system.name, turn.nodes
+        if turn.tokens is not None and (key not in best or turn.tokens > (best[key].tokens or 0.0)):
+            best[key] = turn
     return [
-        Entry(name, str(nodes), drafts.drafter, one.label, len(one.system.turned), prices)
-        for (name, nodes), one in best.items()
+        Entry(name, str(nodes), drafts.drafter, turn.label, len(turn.system.turned), prices)
+        for (name, nodes), turn in best.items()
     ]
 
 
@@ -227,9 +232,9 @@ def _fastest(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> tu
         nodes = [speeds.drafted[point.policy_id] for point in points]
         timed = [drafts.prices.gap_of(point.policy, mean) is None for point, mean in zip(points, nodes, strict=True)]
         # A setting whose size nobody timed is taken where a system has no other.
-        kept = [point for point, is_timed in zip(points, timed, strict=True) if is_timed] or points
-        best, optimism = speeds.best_of([point.policy_id for point in kept])
-        label = next(point.label for point in kept if point.policy_id == best)
+        usable = [point for point, is_timed in zip(points, timed, strict=True) if is_timed] or points
+        best, optimism = speeds.best_of([point.policy_id for point in usable])
+        label = next(point.label for point in usable if point.policy_id == best)
         entries.append(Entry(name, FASTEST, drafts.drafter, label, len(points), prices, optimism))
     return entries, without
 

@@ -53,9 +53,9 @@ from simlab.studies.record import add_channel, add_draft, record
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.documents import json_fields, value_of
 from simlab.traces.format.files import write_beside
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
 from simlab.untrusted.json_text import file_bytes
@@ -94,7 +94,7 @@ def field(options: FieldOptions) -> FieldResult:
         "prices": {name: read_cost_file(_cost_path(named)).cost_id for name, named in models["prices"].items()},
     }
     out = Path(options.out)
-    with writing_alone(out / STEPS):
+    with exclusive_lock(out / STEPS):
         steps = Steps(out, asked)
         return _Field(out, steps, models, size, prompts, options.confirm_minutes is not None).made()
 
@@ -115,9 +115,9 @@ def _models(options: FieldOptions) -> Row:
         **({"h200": H200} if options.models is None else {}),
         **{key: str(path) for key, path in dict(options.prices).items()},
     }
-    taken = next((name for name in prices if name in timed), None)
-    if taken is not None:
-        raise UsageError(f"the prices {taken} are this machine's own; give {prices[taken]} another name")
+    clash = next((name for name in prices if name in timed), None)
+    if clash is not None:
+        raise UsageError(f"the prices {clash} are this machine's own; give {prices[clash]} another name")
     return {**named, "drafters": {**named["drafters"], **dict(options.add_draft)}, **running, "prices": prices}
 
 
@@ -157,9 +157,9 @@ class _Field:
         """The latency profiles of a draft set, by the name of the prices; those of this machine come first."""
         own = {dtype: self.out / f"cost-{drafter}-{dtype}.json" for dtype in self.models["timed"]}
         trace = self.trace(EVALUATION)
-        kept = trace.manifest.draft_sets[drafter]
+        draft_set = trace.manifest.draft_sets[drafter]
         given = {name: _cost_path(named) for name, named in self.models["prices"].items()}
-        of_models = trace.manifest.target, kept.model, kept.block_size
+        of_models = trace.manifest.target, draft_set.model, draft_set.block_size
         return own | {name: path for name, path in given.items() if read_cost_file(path).fits(*of_models)}
 
     def cost(self, drafter: str) -> Path:
@@ -271,18 +271,24 @@ class _Field:
     def _add_channel(self, path: Path, name: str) -> None:
         if name in open_trace(path).manifest.channels:
             return
-        one, resume = self.models["channels"][name], (path / "unfinished" / f"channel-{name}.json").exists()
+        channel, resume = self.models["channels"][name], (path / "unfinished" / f"channel-{name}.json").exists()
         running = {"dtype": self.models["dtype"], "device": self.models["device"]}
         add_channel(
-            path, name, one["checkpoint"], settings=one["settings"], draft_set=one["drafter"], **running, resume=resume
+            path,
+            name,
+            channel["checkpoint"],
+            settings=channel["settings"],
+            draft_set=channel["drafter"],
+            **running,
+            resume=resume,
         )
 
     def _profile(self, drafter: str, dtype: str, after: Path | None = None) -> None:
         """Time rounds of a drafter in some dtype, its channels and a late reading; once more into ``after``."""
         models, size, path = self.models, self.size, after or self.out / f"cost-{drafter}-{dtype}.json"
         channels = {
-            name: ProfileChannel(one["checkpoint"], dict(one["settings"]), tuple(one["units"]) or None)
-            for name, one in channels_of(models, drafter).items()
+            name: ProfileChannel(channel["checkpoint"], dict(channel["settings"]), tuple(channel["units"]) or None)
+            for name, channel in channels_of(models, drafter).items()
         }
         self.steps.once(
             f"profile {path.stem.removeprefix('cost-')}",
@@ -321,8 +327,8 @@ class _Field:
             write_beside(path, lambda file: file.write(text.encode()))
 
         self.steps.once("choose", "Choosing settings on the dev prompts", work)
-        kept = json_fields(file_bytes(path), str(path))
-        return [value_of(Entry, one) for one in kept.objects("entries")], kept.texts("left_out")
+        fields = json_fields(file_bytes(path), str(path))
+        return [value_of(Entry, entry) for entry in fields.objects("entries")], fields.texts("left_out")
 
     def _replayed(
         self, step: str, drafter: str, policies: Iterable[str], cost: Path, again: bool = False
@@ -349,7 +355,7 @@ class _Field:
         drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
         if drafter is None:
             return {}
-        found = {}
+        rows_by_prices = {}
         for prices, cost in self.costs(drafter).items():
             names = set()
             for (own, by), rows in predicted.items():
@@ -358,8 +364,8 @@ class _Field:
                     of_field = rows.filter(pl.col("policy").is_in(labels)).group_by("policy", maintain_order=True)
                     means = of_field.agg(pl.col("drafted").sum() / pl.col("rounds").sum())["drafted"]
                     names |= {label for mean in means for label in baselines_around(mean) if label.startswith(BASELINE)}
-            found[prices] = self._replayed(f"predict {BASELINE} {prices}", drafter, sorted(names), cost)
-        return found
+            rows_by_prices[prices] = self._replayed(f"predict {BASELINE} {prices}", drafter, sorted(names), cost)
+        return rows_by_prices
 
     def _fastest_here(self, drafter: str, entries: Sequence[Entry]) -> list[str]:
         own = (entry for entry in entries if (entry.size, entry.prices) == (FASTEST, self.models["dtype"]))
@@ -420,11 +426,11 @@ class _Field:
             "prediction": run.prediction,
             "policies": len(judged),
             "prompts": run.ran["prompts"],
-            "texts": sum(int(str(one["num_texts"])) for one in judged),
-            "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
-            "ties": sum(int(str(one["num_ties"])) for one in judged),
-            "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
-            "has_failed": any(one["lossless"] == FAILED or not one["counts_equal_replay"] for one in judged),
+            "texts": sum(int(str(policy["num_texts"])) for policy in judged),
+            "same_texts": sum(int(str(policy["num_same_texts"])) for policy in judged),
+            "ties": sum(int(str(policy["num_ties"])) for policy in judged),
+            "rounds_equal_replay": all(policy["counts_equal_replay"] for policy in judged),
+            "has_failed": any(policy["lossless"] == FAILED or not policy["counts_equal_replay"] for policy in judged),
             "ended": run.ran["ended"],
             "versions": run.ran["versions"],
         }

@@ -166,8 +166,8 @@ def read_models(path: Path) -> Row:
             units = inner.integers("units") if "units" in inner.values else ()
             drafter = inner.text("drafter") if inner.values.get("drafter") is not None else None
             if drafter not in (None, *models["drafters"]):
-                there = ", ".join(models["drafters"])
-                raise ValueError(f"the channel {name} stands on the draft set {drafter}; there are {there}")
+                known = ", ".join(models["drafters"])
+                raise ValueError(f"the channel {name} stands on the draft set {drafter}; there are {known}")
             models["channels"][name] = _channel(inner.text("checkpoint"), drafter, *units, **whole)
     except (OSError, ValueError, TraceError) as error:
         raise UsageError(f"{path} does not name the models of a field: {error}") from error
@@ -213,7 +213,7 @@ def expected_seconds(size: FieldSize, models: Row, token_s: float, texts: Mappin
         seconds[f"record {side}"] = _LOADING_S + positions
         seconds |= {f"add {name} {side}": _LOADING_S + positions * share for name, share in added.items()}
     for drafter in models["drafters"]:
-        units = sum(max(len(one["units"]), 1) for one in channels_of(models, drafter).values())
+        units = sum(max(len(channel["units"]), 1) for channel in channels_of(models, drafter).values())
         late = len(size.catch_up) if drafter == first else 0
         cells = (len(size.counts_of(drafter)) + 2 + units + late) * len(size.contexts)
         sample_s = cells * _TIMED_PASS * token_s

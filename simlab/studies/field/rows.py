@@ -109,21 +109,23 @@ def baseline_of(drafted: float, rows: pl.DataFrame) -> PolicyRun:
         rows: of the baseline of both sizes around it, and of autoregressive decoding.
     """
     labels, plain = baselines_around(drafted), rows.filter(pl.col("name") == PLAIN)
-    one, *others = (rows.filter(pl.col("policy") == label).sort("sequence") for label in labels)
+    small, *others = (rows.filter(pl.col("policy") == label).sort("sequence") for label in labels)
     if not others:
-        return PolicyRun(labels[0], one, plain)
-    (other,) = others
-    below, above = (float(some["drafted"].sum()) - drafted * float(some["rounds"].sum()) for some in (one, other))
+        return PolicyRun(labels[0], small, plain)
+    (large,) = others
+    below, above = (float(side["drafted"].sum()) - drafted * float(side["rounds"].sum()) for side in (small, large))
     share = below / (below - above)
     columns = [*COUNTS, *SECONDS]
-    sums = {name: (1 - share) * one[name].fill_null(np.nan) + share * other[name].fill_null(np.nan) for name in columns}
+    sums = {
+        name: (1 - share) * small[name].fill_null(np.nan) + share * large[name].fill_null(np.nan) for name in columns
+    }
     mixed = {name: (_SHARES * values).round().cast(pl.Int64) for name, values in sums.items() if name in COUNTS}
     mixed |= {name: _SHARES * values.fill_nan(None) for name, values in sums.items() if name in SECONDS}
     draws = [
         None if first is None or second is None else _SHARES * ((1 - share) * first + share * second).cast(pl.Float32)
-        for first, second in zip(one["draws_s"], other["draws_s"], strict=True)
+        for first, second in zip(small["draws_s"], large["draws_s"], strict=True)
     ]
-    made = one.with_columns(**mixed, draws_s=pl.Series(draws, dtype=one.schema["draws_s"]))
+    made = small.with_columns(**mixed, draws_s=pl.Series(draws, dtype=small.schema["draws_s"]))
     return PolicyRun(f"{BASELINE} of {drafted:.6g}", made, plain)
 
 
@@ -136,14 +138,14 @@ def field_rows(entries: Sequence[Entry], runs: FieldRuns, is_untimed: Callable[[
         is_untimed: whether nobody timed rounds of the size of a policy, given its drafted tokens a round.
     """
     own = entries[0].prices if entries else ""
-    tables = {key: _summaries(some) for key, some in runs.predicted.items()}
+    tables = {key: _summaries(rows) for key, rows in runs.predicted.items()}
     about, gains = sources(entries), _gains(entries, runs, tables)
     ran = {drafter: _Ran.of(drafter, own, runs) for drafter in runs.measured}
     rows: list[Row] = []
     for entry in entries:
         table = tables[entry.drafter, entry.prices]
         runs_too = ran.get(entry.drafter) if (entry.size, entry.prices) == (FASTEST, own) else None
-        exact = [each["exactness"] for each in about[entry.system].values()]
+        exact = [row["exactness"] for row in about[entry.system].values()]
         untimed = is_untimed(entry, table[ALL, entry.label].totals.nodes_per_round)
         for part in dict.fromkeys(part for part, _ in table):
             summary = table[part, entry.label]
@@ -151,7 +153,7 @@ def field_rows(entries: Sequence[Entry], runs: FieldRuns, is_untimed: Callable[[
                 {
                     **asdict(entry),
                     "slice": part,
-                    "reconstruction": entry.system in VARIANTS or any("reconstruction" in each for each in exact),
+                    "reconstruction": entry.system in VARIANTS or any("reconstruction" in row for row in exact),
                     "untimed": untimed,
                     **_counts(summary),
                     **_stages(summary),
@@ -198,12 +200,12 @@ class _Ran:
             # Its rounds follow from the prices: with others it drafts other trees.
             after = None
         speeds = {
-            f"predicted{name}": None if one is None else _rounded(one.speed.speedup)
-            for name, one in (("_on_measured", before), ("_after", after))
+            f"predicted{name}": None if summary is None else _rounded(summary.speed.speedup)
+            for name, summary in (("_on_measured", before), ("_after", after))
         }
         verify = {
-            f"{name}_verify_ms": None if one is None else _stages(one)["verify_ms"]
-            for name, one in (("predicted", before), ("predicted_after", after), ("measured", measured))
+            f"{name}_verify_ms": None if summary is None else _stages(summary)["verify_ms"]
+            for name, summary in (("predicted", before), ("predicted_after", after), ("measured", measured))
         }
         prompts = 0 if measured is None else measured.prompts
         return {**_speed("measured", measured), **speeds, **verify, "measured_prompts": prompts}
@@ -293,10 +295,10 @@ def _over_as_many(
 
 def _over(base: Entry, family: Sequence[Entry], rows: pl.DataFrame) -> list["_Pair"]:
     """Each policy of the baseline's draft set and the baseline, as far as rows are of both."""
-    there = _run(BASELINE, rows, base.label)
+    baseline = _run(BASELINE, rows, base.label)
     others = [entry for entry in family if entry.drafter == base.drafter and entry is not base]
-    pairs = [(entry, _run(entry.system, rows, entry.label), there) for entry in others]
-    return [pair for pair in pairs if pair[1].rows.height and there.rows.height]
+    pairs = [(entry, _run(entry.system, rows, entry.label), baseline) for entry in others]
+    return [pair for pair in pairs if pair[1].rows.height and baseline.rows.height]
 
 
 _Pair = tuple[Entry, PolicyRun, PolicyRun]
@@ -309,12 +311,12 @@ def _run(name: str, rows: pl.DataFrame, label: str) -> PolicyRun:
 def _compared(pairs: Sequence[_Pair]) -> Iterator[tuple[Entry, Comparison]]:
     """Comparisons of the first run of each pair with the second, one family."""
     runs = {run.name: run for _, *both in pairs for run in both}
-    places = {name: place for place, name in enumerate(runs)}
+    indices = {name: index for index, name in enumerate(runs)}
     entries = {entry.system: entry for entry, *_ in pairs}
     if pairs:
         shared, _ = shared_runs(list(runs.values()))
         for comparison in compare_runs(
-            shared, [(places[one.name], places[two.name]) for _, one, two in pairs], DATASET
+            shared, [(indices[first.name], indices[second.name]) for _, first, second in pairs], DATASET
         ):
             yield entries[comparison.first], comparison
 
@@ -383,8 +385,8 @@ class FieldResult(StudyResult):
 
     def to_json(self) -> Row:
         """What ``field.json`` holds and ``--json`` prints."""
-        kept = {name: getattr(self, name) for name in ("rows", "bounds", "left_out", "seconds", "has_failed")}
-        return {"format": "simlab-field", "format_version": 2, **self.facts, **kept}
+        values = {name: getattr(self, name) for name in ("rows", "bounds", "left_out", "seconds", "has_failed")}
+        return {"format": "simlab-field", "format_version": 2, **self.facts, **values}
 
     def text(self) -> str:
         """A table of each size, on all prompts."""
@@ -408,7 +410,7 @@ class FieldResult(StudyResult):
         for key, value in self.to_json().items():
             block = json.dumps(value, allow_nan=False)
             if isinstance(value, list) and value and isinstance(value[0], dict):
-                block = "[\n" + ",\n".join("  " + json.dumps(one, allow_nan=False) for one in value) + "\n ]"
+                block = "[\n" + ",\n".join("  " + json.dumps(row, allow_nan=False) for row in value) + "\n ]"
             blocks.append(f" {json.dumps(key)}: {block}")
         text = "{\n" + ",\n".join(blocks) + "\n}\n"
         write_beside(path, lambda file: file.write(text.encode()))
@@ -437,9 +439,9 @@ UNTIMED = "†"
 """Marks a row at whose size no round was timed."""
 
 
-def with_ends(one: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:
+def with_ends(row: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:
     """A figure of a row and its 95 % interval, with so many decimals; empty where it is not known."""
-    value, *ends = (one[key] for key in (name, f"{name}_low", f"{name}_high"))
+    value, *ends = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
     if value is None:
         return ""
     text = f"{scale * value:.{digits}f}"

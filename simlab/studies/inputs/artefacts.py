@@ -108,7 +108,8 @@ class TraceArtefacts:
         if name == AUTO:
             if self._prices.cost is None:
                 raise PolicyError(
-                    f"it weighs tokens against latency, and there is no latency profile. {self._prices.why_none}"
+                    "it weighs tokens against latency, and there is no latency profile. "
+                    f"{self._prices.no_latency_reason}"
                 )
             return self._prices.cost
         path = Path(name)
@@ -129,10 +130,10 @@ class TraceArtefacts:
         elif digest is None:
             raise PolicyError("it needs a 3-gram, and the models are not known yet; name a file: ngram=FILE")
         else:
-            found = find_packaged_ngram(digest)
-            if found is None:
+            packaged = find_packaged_ngram(digest)
+            if packaged is None:
                 raise PolicyError(f"it needs a 3-gram, and none comes with simlab for this tokenizer; {again}")
-            file = found
+            file = packaged
         self._note_source(file.ngram_id, file.source)
         return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
 
@@ -147,11 +148,11 @@ class TraceArtefacts:
             return {**file.to_json(), "values": file.values}, file.table_id
         if self._models is None:
             raise PolicyError(f"it needs a table of {kind}, and the models are not known yet; name a file: table=FILE")
-        found = find_packaged_table(kind, *self._models)
-        if found is None:
+        packaged = find_packaged_table(kind, *self._models)
+        if packaged is None:
             raise PolicyError(f"it needs a table of {kind}, and none comes with simlab for these models; {again}")
-        self._note_source(found.table_id, found.text_id)
-        return {**found.to_json(), "values": found.values}, found.table_id
+        self._note_source(packaged.table_id, packaged.text_id)
+        return {**packaged.to_json(), "values": packaged.values}, packaged.table_id
 
     def _target_config(self, name: str) -> Mapping[str, object]:
         if name != AUTO:
@@ -159,12 +160,12 @@ class TraceArtefacts:
         again = "name the target's config.json, or the folder of its weights: target_config=FILE"
         if self._models is None:
             raise PolicyError(f"it needs the sizes of the target's layers, and the models are not known yet; {again}")
-        found = find_packaged_config(self._models[0].digest)
-        if found is None:
+        packaged = find_packaged_config(self._models[0].digest)
+        if packaged is None:
             raise PolicyError(
                 f"it needs the sizes of the target's layers, and simlab does not know this target; {again}"
             )
-        return found
+        return packaged
 
 
 @contextmanager
@@ -189,15 +190,15 @@ def in_sample_note(labels: Sequence[str]) -> str:
 
 def _models(trace: Trace, draft: str) -> tuple[ModelInfo, ModelInfo, int]:
     """Target, drafter and block."""
-    kept = trace.manifest.draft_sets[draft]
-    return trace.manifest.target, kept.model, kept.block_size
+    draft_set = trace.manifest.draft_sets[draft]
+    return trace.manifest.target, draft_set.model, draft_set.block_size
 
 
 # What a study is asked for: policies, and the prices at which their rounds are reckoned.
 
 
 @dataclass(frozen=True, slots=True)
-class PricedPolicies:
+class PoliciesOnMachine:
     """Policies, and the prices at which their rounds are reckoned; a machine each.
 
     Attributes:
@@ -215,8 +216,8 @@ class PricedPolicies:
     @property
     def unpriced(self) -> dict[str, str]:
         """Why policies have no seconds where others have, a sentence each, by label."""
-        found = {policy.label: self.prices.why_unpriced(policy.policy) for policy in self.policies}
-        return {label: why for label, why in found.items() if why}
+        reasons = {policy.label: self.prices.why_unpriced(policy.policy) for policy in self.policies}
+        return {label: why for label, why in reasons.items() if why}
 
     def unpriced_note(self) -> str:
         """What to know beside policies without seconds; empty without any."""
@@ -236,14 +237,14 @@ def priced_policies(
     changes: Sequence[str] = (),
     batch: int | None = None,
     by_default: bool = False,
-) -> list[PricedPolicies]:
+) -> list[PoliciesOnMachine]:
     """Policies as they were given, at the prices of each cost file; without one, at those that come with simlab.
 
     Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
     With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
     first. What prices do not reach is left out where nobody asked for it by name (``by_default``), and of a grid.
     """
-    by_machine: dict[str | None, PricedPolicies] = {}
+    by_machine: dict[str | None, PoliciesOnMachine] = {}
     depth = trace.manifest.draft_sets[draft].depth
     for path in costs or (None,):
         measured = prices_for_trace(path, trace, draft, limit)
@@ -254,8 +255,8 @@ def priced_policies(
             reaching = measured.reaching(largest_budget(policies, depth))
             if reaching is not measured:
                 prices = _changed(reaching, change, batch)
-            one = PricedPolicies(prices, tuple(policies), artefacts.in_sample(policies), left_out)
-            by_machine.setdefault(prices.cost_id, one)
+            priced = PoliciesOnMachine(prices, tuple(policies), artefacts.in_sample(policies), left_out)
+            by_machine.setdefault(prices.cost_id, priced)
     return list(by_machine.values())
 
 
@@ -268,7 +269,7 @@ def priced_recording(
     changes: Sequence[str] = (),
     batch: int | None = None,
     by_default: bool = False,
-) -> tuple[Trace, str, list[PricedPolicies]]:
+) -> tuple[Trace, str, list[PoliciesOnMachine]]:
     """The trace and the draft set that policies are replayed on, and the policies at their prices.
 
     Of several draft sets it is the only one that has all that the policies read. Where no trace was named, and the
@@ -292,11 +293,11 @@ def priced_recording(
     """
     trace = opened(source, costs)
 
-    def priced(trace: Trace, draft: str) -> tuple[Trace, str, list[PricedPolicies]]:
+    def priced(trace: Trace, draft: str) -> tuple[Trace, str, list[PoliciesOnMachine]]:
         """The policies on a draft set that has what they read."""
         machines = priced_policies(typed, costs, trace, draft, limit, changes, batch, by_default)
         held = trace.holds(draft)
-        for policy in (one.policy for machine in machines for one in machine.policies):
+        for policy in (named.policy for machine in machines for named in machine.policies):
             check_needs(policy, held)
         return trace, draft, machines
 
@@ -316,21 +317,23 @@ Found = TypeVar("Found")
 
 def _fitting(trace: Trace, priced: Callable[[Trace, str], Found]) -> Found:
     """What is made of the only draft set that has all that policies read; of an illustration, of the first."""
-    found, lacking = dict[str, Found](), dict[str, SimlabError]()
+    fitting, lacking = dict[str, Found](), dict[str, SimlabError]()
     for name in trace.manifest.draft_sets:
         try:
-            found[name] = priced(trace, name)
+            fitting[name] = priced(trace, name)
         except (MissingChannelError, PolicyError) as error:
             lacking[name] = error
-    if not found and lacking:
+    if not fitting and lacking:
         first, *others = lacking.values()
         if not others or all(str(error) == str(first) for error in others):
             raise first
         reasons = "; ".join(f"{name}: {error}" for name, error in lacking.items())
         raise MissingChannelError(f"no draft set of {trace.label} has all that these policies read. {reasons}")
-    if len(found) > 1 and not trace.is_illustration:
-        raise UsageError(f"{trace.place} holds the draft sets {', '.join(found)}; choose one with --draft-set NAME")
-    return next(iter(found.values()))
+    if len(fitting) > 1 and not trace.is_illustration:
+        raise UsageError(
+            f"{trace.location} holds the draft sets {', '.join(fitting)}; choose one with --draft-set NAME"
+        )
+    return next(iter(fitting.values()))
 
 
 _LISTED = 3
@@ -349,13 +352,13 @@ def _within_reach(
     if cost is None or (prices.is_shipped and not by_default):
         return list(policies), ""
     reached = {policy.label: most_drafted(policy.policy.budget, depth) <= cost.most_drafted for policy in policies}
-    alone = () if by_default else [label_of(one) for one in given_policies(typed)]
-    kept = [policy for policy in policies if reached[policy.label] or policy.label in alone]
-    beyond = [policy.label for policy in policies if policy not in kept]
+    alone = () if by_default else [label_of(policy) for policy in given_policies(typed)]
+    reaching = [policy for policy in policies if reached[policy.label] or policy.label in alone]
+    beyond = [policy.label for policy in policies if policy not in reaching]
     if not beyond:
-        return kept, ""
+        return reaching, ""
     more = f" and {len(beyond) - _LISTED:,} more" if len(beyond) > _LISTED else ""
-    return kept, (
+    return reaching, (
         f"Left out: {', '.join(beyond[:_LISTED])}{more}, since {cost.label} ends at {cost.most_drafted:,} drafted "
         f"tokens; {cost.how_to_reach()}."
     )
@@ -372,7 +375,7 @@ def with_references(typed: GivenPolicies, artefacts: Artefacts | None = None) ->
 
     The hindsight bound may be asked for by name; it is no policy and is always there.
     """
-    policies = parse_policies([one for one in given_policies(typed) if one != HINDSIGHT], artefacts)
+    policies = parse_policies([policy for policy in given_policies(typed) if policy != HINDSIGHT], artefacts)
     ids = {policy.policy_id for policy in policies}
     return [policy for policy in parse_policies(["ar", "chain"]) if policy.policy_id not in ids] + policies
 

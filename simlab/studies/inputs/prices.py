@@ -31,7 +31,7 @@ class Prices:
     Attributes:
         cost: None where there are no prices.
         heading: whose prices they are, in one line.
-        why_none: a sentence for the reader where there are none.
+        no_latency_reason: a sentence for the reader where there are none.
         batch: texts at a time.
         longest_context: tokens before the last root of any text that is priced.
         is_shipped: whether they come with simlab, and were not asked for by name.
@@ -42,7 +42,7 @@ class Prices:
 
     cost: CostTable | None
     heading: str
-    why_none: str
+    no_latency_reason: str
     batch: int = 1
     longest_context: int = 0
     is_shipped: bool = False
@@ -148,7 +148,7 @@ def no_prices(why: str = "") -> Prices:
 def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | None = None) -> Prices:
     """The prices in a cost file, or without one those that come with simlab for the models of a trace.
 
-    A shipped file that does not reach far enough is left out, and ``why_none`` says so; a file that was
+    A shipped file that does not reach far enough is left out, and ``no_latency_reason`` says so; a file that was
     asked for is refused.
 
     Args:
@@ -158,18 +158,18 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         limit: the first so many prompts only.
     """
     manifest = trace.manifest
-    kept, longest = manifest.draft_sets[draft], longest_context(trace, limit)
+    draft_set, longest = manifest.draft_sets[draft], longest_context(trace, limit)
     if path is not None:
         file = read_cost_file(path)
         check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
         cost.curve(PLAIN, longest)
         return prices_of_file(file, cost, trace, draft, longest)
-    shipped = find_packaged(manifest.target, kept.model, kept.block_size)
+    shipped = find_packaged(manifest.target, draft_set.model, draft_set.block_size)
     if shipped is None:
         return no_prices(_NO_FILE)
     prices = prices_of_file(shipped, cost_table_of(shipped), trace, draft, longest)
-    return replace(prices, is_shipped=True).reaching(kept.depth)
+    return replace(prices, is_shipped=True).reaching(draft_set.depth)
 
 
 def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
@@ -197,7 +197,7 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
         return prices
     asked = parse_what_if(change)
     if prices.cost is None:
-        raise CostError(f"--what-if changes a latency profile, and there is none. {prices.why_none}")
+        raise CostError(f"--what-if changes a latency profile, and there is none. {prices.no_latency_reason}")
     cost = what_if(prices.cost, asked)
     heading = f"WHAT IF {asked.label} ({cost.cost_id}), hypothetical, not measured; from {prices.heading}"
     return replace(prices, cost=cost, heading=heading, batch=prices.batch * asked.batch)
@@ -236,7 +236,7 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
     names = packaged_for(trace.manifest.target, trace.manifest.draft_sets[draft].model, file.block_size)
-    own = next((name for name, one in names.items() if one.cost_id == cost.cost_id), cost.name)
+    own = next((name for name, packaged in names.items() if packaged.cost_id == cost.cost_id), cost.name)
     others = f"; also packaged: {', '.join(name for name in names if name != own)}" if own in names else ""
     heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id}{others})", _unpriced(file, cost.label, trace)
     if file.is_of_others and file.models_are_stated:
@@ -245,9 +245,9 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
         heading = f"MODELS NOT STATED, {heading}"
     heading = "".join([f"{own}: " if own else "", heading, *(f"; {clause}" for clause in _heading_caveats(file))])
     # Another channel of the same name has no price here, whoever asks.
-    kept = {name: channel for name, channel in cost.channels.items() if name not in unpriced}
+    channels = {name: channel for name, channel in cost.channels.items() if name not in unpriced}
     return Prices(
-        replace(cost, channels=kept),
+        replace(cost, channels=channels),
         heading,
         "",
         file.batch,
@@ -269,10 +269,10 @@ def _heading_caveats(file: CostFile) -> list[str]:
     if not file.is_imported:
         return list(file.notes[:1])
     free = _free_stages(file)
-    found = [f"not timed, so free here: {', '.join(free)}"] if free else []
+    clauses = [f"not timed, so free here: {', '.join(free)}"] if free else []
     if not file.has_plain:
-        return [*found, "autoregressive decoding not timed"]
-    return [*found, "a pass of one token stands for autoregressive decoding"] if file.lacks_plain else found
+        return [*clauses, "autoregressive decoding not timed"]
+    return [*clauses, "a pass of one token stands for autoregressive decoding"] if file.lacks_plain else clauses
 
 
 def _caveats(file: CostFile) -> list[str]:
@@ -280,31 +280,35 @@ def _caveats(file: CostFile) -> list[str]:
     if not file.is_imported:
         return []
     free = _free_stages(file)
-    found = [] if file.models_are_stated else ["It is not stated of which models the timings are."]
+    caveats = [] if file.models_are_stated else ["It is not stated of which models the timings are."]
     if file.is_of_others and file.models_are_stated:
-        found = [f"The timings are of other models than the trace's: {file.target.name}."]
-    return [*found, f"Speeds are too high: nobody timed {', '.join(free)}, which cost nothing here."] if free else found
+        caveats = [f"The timings are of other models than the trace's: {file.target.name}."]
+    return (
+        [*caveats, f"Speeds are too high: nobody timed {', '.join(free)}, which cost nothing here."]
+        if free
+        else caveats
+    )
 
 
 def _unpriced(file: CostFile, label: str, trace: Trace) -> dict[str, str]:
     """Why channels of a trace have no price, a sentence each, by name."""
-    found = {}
+    reasons = {}
     for name, info in trace.manifest.channels.items():
         measured = file.channels.get(name)
         command = f"`simlab profile --channel {name}=CHECKPOINT"
         if file.is_imported and measured is None:
-            found[name] = f"{label} {NO_CHANNELS}."
+            reasons[name] = f"{label} {NO_CHANNELS}."
         elif measured is None:
-            found[name] = (
+            reasons[name] = (
                 f"{label} does not say what the channel {name} takes; measure it with {command} "
                 "--resume --out FILE`, which adds it to a file of this machine."
             )
         elif (difference := measured.difference(info.kind, info.producer, info.settings)) is not None:
-            found[name] = (
+            reasons[name] = (
                 f"the channel {name} of {label} was measured with {difference} as the trace's; measure "
                 f"the trace's with {command}{_typed(info.kind, info.settings)} --out FILE`."
             )
-    return found
+    return reasons
 
 
 def _typed(kind: str, settings: Mapping[str, object]) -> str:
@@ -322,12 +326,12 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
 
 def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
     """Refuse prices of other models; examples, which are of others' models by what they say, may be borrowed."""
-    kept = trace.manifest.draft_sets[draft]
-    if not file.is_of_others and not file.fits(trace.manifest.target, kept.model, kept.block_size):
+    draft_set = trace.manifest.draft_sets[draft]
+    if not file.is_of_others and not file.fits(trace.manifest.target, draft_set.model, draft_set.block_size):
         raise CostError(
             f"{path} has latencies of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
-            f"{_models(trace.manifest.target, kept.model, kept.block_size)}. Give a cost file of the trace's models, "
-            "or make one with `simlab profile`."
+            f"{_models(trace.manifest.target, draft_set.model, draft_set.block_size)}. Give a cost file of the trace's "
+            "models, or make one with `simlab profile`."
         )
 
 
@@ -376,8 +380,8 @@ def priced_batches(
         draft: the draft set.
         limit: the first so many prompts only; None: all.
     """
-    found = measured_prices(costs, trace, draft, limit)
-    measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in found.items()}
+    by_batch = measured_prices(costs, trace, draft, limit)
+    measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in by_batch.items()}
     if batches is None:
         return [measured[batch] for batch in sorted(measured)]
     return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
@@ -385,16 +389,16 @@ def priced_batches(
 
 def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int | None) -> dict[int, Prices]:
     """Prices of cost files, by the number of texts at a time that they are of; without a file those shipped."""
-    found: dict[int, Prices] = {}
+    by_batch: dict[int, Prices] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, trace, draft, limit)
         batch = 1 if path is None else read_cost_file(path).batch
-        if batch in found:
+        if batch in by_batch:
             raise CostError(
                 f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
             )
-        found[batch] = prices
-    return found
+        by_batch[batch] = prices
+    return by_batch
 
 
 def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
@@ -404,5 +408,5 @@ def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
             "--cost"
         )
     if measured[1].prices.cost is None:
-        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.why_none}")
+        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.no_latency_reason}")
     return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)

@@ -89,8 +89,8 @@ class Steps:
         if not self._path.exists():
             return
         try:
-            kept = json_fields(file_bytes(self._path), str(self._path))
-            before, seconds = kept.inner("asked").values, kept.inner("seconds")
+            fields = json_fields(file_bytes(self._path), str(self._path))
+            before, seconds = fields.inner("asked").values, fields.inner("seconds")
             self.seconds |= {name: seconds.number(name) for name in seconds.values}
         except (OSError, ValueError, TraceError) as error:
             what = f"{self._path} cannot be read: {error}"

@@ -43,7 +43,7 @@ def decoder_of(trace: Trace) -> Decode | None:
 TraceSource = Trace | str | Path
 """A trace, or where one is: a folder, or an address such as ``hf://...``."""
 
-HandedTrace: TypeAlias = "Trace | TracePlace"
+TraceHandle: TypeAlias = "Trace | TraceLocation"
 """A trace as a job holds it: open where threads do the job, else where workers find it."""
 
 
@@ -88,22 +88,22 @@ def _within_reach(trace: Trace, costs: Sequence[Path]) -> Trace:
     }
     if not beyond:
         return trace
-    kept = frozenset(record.index for record in trace.sequences() if prompt_of(record) not in beyond)
+    within = frozenset(record.index for record in trace.sequences() if prompt_of(record) not in beyond)
     number = len({prompt_of(record) for record in trace.sequences()})
     why = f"have more than {reach:,} tokens, where the contexts of {shortest} end"
-    if not kept:
+    if not within:
         raise CostError(
             f"all {number:,} prompts of {trace.label} {why}; give latencies at longer contexts, or a trace of shorter "
             "texts"
         )
-    return replace(trace, within=kept, left_out=f"Prompts left out: {len(beyond):,} of {number:,}, which {why}.")
+    return replace(trace, within=within, left_out=f"Prompts left out: {len(beyond):,} of {number:,}, which {why}.")
 
 
 def draft_set_named(trace: Trace, name: str | None) -> str:
     """The draft set of that name; None: the only one."""
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
-        raise UsageError(f"{trace.place} holds the draft sets {', '.join(names)}; choose one with --draft-set NAME")
+        raise UsageError(f"{trace.location} holds the draft sets {', '.join(names)}; choose one with --draft-set NAME")
     return trace.draft_name(name)
 
 
@@ -122,7 +122,7 @@ def first_prompts(trace: Trace, limit: int | None, part: Part | None = None) -> 
         if limit is None or key in prompts or len(prompts) < limit:
             wanted.append((record.index, prompts.setdefault(key, len(prompts))))
     own = range(len(prompts)) if part is None else part.neighbours(len(prompts))
-    return [index for index, place in wanted if place in own]
+    return [index for index, number in wanted if number in own]
 
 
 def prompt_of(record: SequenceRecord) -> tuple[str, str]:
@@ -139,16 +139,16 @@ def whole_prompts(trace: Trace, wanted: Sequence[int]) -> list[tuple[int, ...]]:
     """
     runs = list(trace.runs(frozenset(wanted)))
     records = trace.texts
-    last = {prompt_of(records[index]): place for place, run in enumerate(runs) for index in run}
-    found: list[tuple[int, ...]] = []
+    last = {prompt_of(records[index]): number for number, run in enumerate(runs) for index in run}
+    parts: list[tuple[int, ...]] = []
     open_until = -1
-    for place, run in enumerate(runs):
-        if place <= open_until:
-            found[-1] += run
+    for number, run in enumerate(runs):
+        if number <= open_until:
+            parts[-1] += run
         else:
-            found.append(run)
+            parts.append(run)
         open_until = max(open_until, *(last[prompt_of(records[index])] for index in run))
-    return found
+    return parts
 
 
 def longest_context(trace: Trace, limit: int | None) -> int:
@@ -159,22 +159,22 @@ def longest_context(trace: Trace, limit: int | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TracePlace:
+class TraceLocation:
     """Where a trace is, for a worker that opens it itself.
 
     Attributes:
-        place: an absolute path or an address.
+        location: an absolute path or an address.
         text_id: of the trace that is meant.
     """
 
-    place: str
+    location: str
     text_id: str
 
     @classmethod
-    def of(cls, trace: Trace) -> "TracePlace":
+    def of(cls, trace: Trace) -> "TraceLocation":
         """Where a trace that is open here is."""
-        folder = local_folder(trace.place)
-        return cls(trace.place if folder is None else str(folder), trace.text_id)
+        folder = local_folder(trace.location)
+        return cls(trace.location if folder is None else str(folder), trace.text_id)
 
     def open(self) -> Trace:
         """Open it; in one process once.
@@ -185,14 +185,14 @@ class TracePlace:
         return _opened_once(self)
 
 
-def handed(trace: Trace, workers: Workers) -> HandedTrace:
+def trace_handle(trace: Trace, workers: Workers) -> TraceHandle:
     """What a job of these workers holds of a trace."""
-    return trace if workers.shares_memory else TracePlace.of(trace)
+    return trace if workers.shares_memory else TraceLocation.of(trace)
 
 
-def taken(trace: HandedTrace) -> Trace:
+def open_handle(trace: TraceHandle) -> Trace:
     """The trace that a job holds, open in the process that does the job."""
-    return trace.open() if isinstance(trace, TracePlace) else trace
+    return trace.open() if isinstance(trace, TraceLocation) else trace
 
 
 @dataclass
@@ -206,7 +206,7 @@ class TraceJob:
         report: told by workers what they are at; once it is opened.
     """
 
-    source: HandedTrace
+    source: TraceHandle
     draft: str
     trace: Trace = field(init=False, repr=False)
     report: Report = field(init=False, repr=False)
@@ -214,7 +214,7 @@ class TraceJob:
     def open(self, report: Report) -> Self:
         """Open the trace in this process, and make ready what all units need."""
         opened = copy(self)
-        opened.trace, opened.report = taken(self.source), report
+        opened.trace, opened.report = open_handle(self.source), report
         opened.make_ready()
         return opened
 
@@ -223,14 +223,14 @@ class TraceJob:
 
 
 @lru_cache(maxsize=2)
-def _opened_once(where: TracePlace) -> Trace:
-    found = open_trace(where.place)
-    if found.text_id != where.text_id:
+def _opened_once(where: TraceLocation) -> Trace:
+    trace = open_trace(where.location)
+    if trace.text_id != where.text_id:
         raise TraceError(
-            f"{where.place} holds the text {found.text_id} on a worker, and {where.text_id} where the command was "
+            f"{where.location} holds the text {trace.text_id} on a worker, and {where.text_id} where the command was "
             "given; all machines must see the same files"
         )
-    return found
+    return trace
 
 
 def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, tuple[Trace, str]]:
@@ -245,24 +245,24 @@ def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, t
         the trace and the draft set of each.
     """
     sets = trace.manifest.draft_sets
-    base, found = sets[draft], dict[int, tuple[Trace, str]]()
-    for name, kept in sets.items():
-        if kept.depth != base.depth and kept.model.is_same(base.model) and not kept.is_head:
-            found.setdefault(kept.depth, (trace, name))
+    base, by_depth = sets[draft], dict[int, tuple[Trace, str]]()
+    for name, draft_set in sets.items():
+        if draft_set.depth != base.depth and draft_set.model.is_same(base.model) and not draft_set.is_head:
+            by_depth.setdefault(draft_set.depth, (trace, name))
     for other in others:
         name = other.draft_name(draft if draft in other.manifest.draft_sets else None)
-        kept = other.manifest.draft_sets[name]
-        if not kept.model.is_same(base.model):
+        draft_set = other.manifest.draft_sets[name]
+        if not draft_set.model.is_same(base.model):
             raise UsageError(
-                f"--block-trace {other.place} is of the drafter {kept.model.name}, and the trace of {base.model.name}; "
-                "give one of the same drafter"
+                f"--block-trace {other.location} is of the drafter {draft_set.model.name}, and the trace of "
+                f"{base.model.name}; give one of the same drafter"
             )
         if other.text_id != trace.text_id:
             raise UsageError(
-                f"--block-trace {other.place} has other texts than {trace.place}; record it along the same ones: "
-                f"`simlab record --text-from {shlex.quote(trace.place)} --block {kept.block_size}`"
+                f"--block-trace {other.location} has other texts than {trace.location}; record it along the same ones: "
+                f"`simlab record --text-from {shlex.quote(trace.location)} --block {draft_set.block_size}`"
             )
-        if kept.depth == base.depth or kept.depth in found:
-            raise UsageError(f"two traces are of block {kept.block_size}; give one of each block")
-        found[kept.depth] = other, name
-    return found
+        if draft_set.depth == base.depth or draft_set.depth in by_depth:
+            raise UsageError(f"two traces are of block {draft_set.block_size}; give one of each block")
+        by_depth[draft_set.depth] = other, name
+    return by_depth

@@ -15,7 +15,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.roofline import Flatness, flatness
 from simlab.policies.edges.correction import cost_of, mapped_cost
-from simlab.studies.inputs.known_prices import known_speeds
+from simlab.studies.inputs.price_resolution import speedup_resolution
 from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostChannel, CostFile
 from simlab.traces.artefacts.ngram import NGramFile
@@ -32,17 +32,17 @@ _PROBABILITIES = (0.1, 0.5, 0.9)
 _LAST_TOKENS = ("of one token", "of two", "of three")
 
 
-def table_json(place: Path, file: TableFile) -> dict[str, object]:
+def table_json(path: Path, file: TableFile) -> dict[str, object]:
     """All of it; its ``kind`` is that of the table, as `simlab train` prints it."""
-    first: dict[str, object] = {"kind": file.kind, "path": str(place), "table_id": file.table_id}
+    first: dict[str, object] = {"kind": file.kind, "path": str(path), "table_id": file.table_id}
     return first | {"shape": list(file.values.shape)} | file.to_json()
 
 
-def table_text(place: Path, file: TableFile) -> str:
+def table_text(path: Path, file: TableFile) -> str:
     """What it is of, and the beginning of its values by depth."""
     shape = " x ".join(map(str, file.values.shape))
     lines = [
-        f"fitted table {place}",
+        f"fitted table {path}",
         f"kind       {file.kind}, {len(file.values)} depths, {file.values.size:,} values ({shape})",
         f"id         {file.table_id}",
         f"target     {model_name(file.target)}",
@@ -60,10 +60,10 @@ def _calibration(values: Doubles) -> list[str]:
     lines = ["What it makes of a first candidate's probability, below the greedy path and elsewhere:", ""]
     lines.append(f"depth{heads}")
     for depth, by_place in enumerate(values):
-        found = [
+        probs = [
             _mapped(prob, float(classes[0][0]), float(classes[0][1])) for classes in by_place for prob in _PROBABILITIES
         ]
-        lines.append(f"{depth + 1:>5}{''.join(f'{prob:>15.4f}' for prob in found)}")
+        lines.append(f"{depth + 1:>5}{''.join(f'{prob:>15.4f}' for prob in probs)}")
     return lines
 
 
@@ -84,19 +84,19 @@ def _ranks(values: Doubles) -> list[str]:
     return lines
 
 
-def ngram_json(place: Path, file: NGramFile) -> dict[str, object]:
+def ngram_json(path: Path, file: NGramFile) -> dict[str, object]:
     """What it is of, how many rows of each kind, and the most frequent of each."""
     rows = [
         {"num_rows": number, "most_frequent": [{"tokens": tokens, "count": count} for tokens, count in most]}
         for number, most in _by_length(file)
     ]
-    return {"kind": "ngram", "path": str(place)} | file.facts() | {"num_rows": len(file.counts), "by_length": rows}
+    return {"kind": "ngram", "path": str(path)} | file.facts() | {"num_rows": len(file.counts), "by_length": rows}
 
 
-def ngram_text(place: Path, file: NGramFile) -> str:
+def ngram_text(path: Path, file: NGramFile) -> str:
     """What it is of, how many rows of each kind, and the most frequent of each."""
     lines = [
-        f"3-gram     {place}",
+        f"3-gram     {path}",
         f"id         {file.ngram_id}",
         f"tokenizer  {file.tokenizer_digest}, vocabulary {file.vocab_size:,}",
         f"counted    {file.num_tokens:,} tokens of {file.num_texts:,} texts, from {file.source}",
@@ -116,20 +116,20 @@ def _by_length(file: NGramFile) -> list[tuple[int, list[tuple[list[int], int]]]]
     """How many rows of one, two and three tokens there are, and the most frequent with their counts."""
     columns = np.stack([file.firsts, file.seconds, file.thirds])
     whole = file.thirds >= 0
-    found = []
+    by_length = []
     for length in (1, 2, 3):
-        places = np.flatnonzero(whole & ((columns >= 0).sum(axis=0) == length))
-        best = places[np.argsort(-file.counts[places], kind="stable")[:MOST_SHOWN]]
-        most = [(columns[3 - length :, place].tolist(), int(file.counts[place])) for place in best]
-        found.append((len(places), most))
-    return found
+        indices = np.flatnonzero(whole & ((columns >= 0).sum(axis=0) == length))
+        best = indices[np.argsort(-file.counts[indices], kind="stable")[:MOST_SHOWN]]
+        most = [(columns[3 - length :, index].tolist(), int(file.counts[index])) for index in best]
+        by_length.append((len(indices), most))
+    return by_length
 
 
 _NUMBERS = ("drafted tokens", "drafted tokens, or units of a channel")
 """What the rows of the table count, without and with channels."""
 
 
-def cost_json(place: Path, file: CostFile) -> dict[str, object]:
+def cost_json(path: Path, file: CostFile) -> dict[str, object]:
     """Settings and keys of a cost file, and the price of each cell in seconds; null where that was not timed."""
     flat = _flatness(file)
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
@@ -144,24 +144,24 @@ def cost_json(place: Path, file: CostFile) -> dict[str, object]:
     ]
     return {
         "kind": "cost",
-        "path": str(place),
+        "path": str(path),
         "cost_id": file.cost_id,
         "verify_key": file.verify_key(),
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
         "flatness": None if flat is None else {**asdict(flat), "looks_launch_bound": flat.looks_launch_bound},
-        "known": known_speeds(file).row() if file.is_complete else None,
+        "known": speedup_resolution(file).row() if file.is_complete else None,
         "settings": settings,
         "prices": prices,
     }
 
 
-def cost_text(place: Path, file: CostFile) -> str:
+def cost_text(path: Path, file: CostFile) -> str:
     """Settings and keys of a cost file, and the prices of each stage by drafted tokens and context."""
     missing, flatness = len(file.missing()), _flatness(file)
     machine = file.device if file.is_imported else f"{file.device}, {file.threads_text}, {file.system}"
     lines = [
-        f"cost file {place}",
+        f"cost file {path}",
         f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
         f"machine    {machine}",
         f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
@@ -175,12 +175,12 @@ def cost_text(place: Path, file: CostFile) -> str:
     elif file.is_complete:
         lines += [
             f"{name.ljust(10)} {line}"
-            for name, line in zip(("prices", "", ""), known_speeds(file).lines(), strict=True)
+            for name, line in zip(("prices", "", ""), speedup_resolution(file).lines(), strict=True)
         ]
     if not file.has_plain:
         lines.append("plain      autoregressive decoding was not timed, so there are no speedups over it")
     if missing:
-        command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
+        command = shlex.join(["simlab", "profile", "--out", str(path), "--resume"])
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
     lines += [f"channel    {name}: {_made(channel)}" for name, channel in sorted(file.channels.items())]
     lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
@@ -228,8 +228,8 @@ def _rows(file: CostFile) -> list[list[str]]:
 
 
 def _cells(file: CostFile, prices_s: Mapping[Cell, float], stage: str, num_drafted: int) -> list[str]:
-    found = (prices_s.get((stage, num_drafted, context)) for context in file.contexts)
-    return ["-" if value is None else f"{1000 * value:.3f}" for value in found]
+    values = (prices_s.get((stage, num_drafted, context)) for context in file.contexts)
+    return ["-" if value is None else f"{1000 * value:.3f}" for value in values]
 
 
 def _prices_s(file: CostFile) -> dict[Cell, float]:

@@ -73,21 +73,21 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_model("drafter", at_revision(name, first.revision)).folder
 
 
-def _checkpoint(place: Path) -> tuple[dict[str, object], str]:
+def _checkpoint(path: Path) -> tuple[dict[str, object], str]:
     """What the drafter is, if a ``config.json`` lies there, and its tensors, file after file in the order of bytes."""
-    config = config_file(place)
-    fields, tensors = read_fields(config) if config.exists() else None, stored_tensors(place)
-    found = None if fields is None else explain_checkpoint(fields, tensors, place)
-    settings = {} if found is None or found.config is None else asdict(found.config)
-    problem = _NO_CONFIG if found is None else found.problem
+    config = config_file(path)
+    fields, tensors = read_fields(config) if config.exists() else None, stored_tensors(path)
+    explained = None if fields is None else explain_checkpoint(fields, tensors, path)
+    settings = {} if explained is None or explained.config is None else asdict(explained.config)
+    problem = _NO_CONFIG if explained is None else explained.problem
     num_parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     num_bytes = sum(tensor.num_bytes for tensor in tensors.values())
     lines = [
-        f"checkpoint {place}",
+        f"checkpoint {path}",
         f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
         "",
     ]
-    about = [("will run", f"no: {problem}")] if found is None else found.lines
+    about = [("will run", f"no: {problem}")] if explained is None else explained.lines
     lines += [f"{heading.ljust(10)} {text}" for heading, text in about] + [""]
     width = max(map(len, settings), default=0)
     lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
@@ -99,8 +99,8 @@ def _checkpoint(place: Path) -> tuple[dict[str, object], str]:
     ]
     value: dict[str, object] = {
         "kind": "checkpoint",
-        "path": str(place),
-        "format": None if found is None else found.format,
+        "path": str(path),
+        "format": None if explained is None else explained.format,
         "will_run": problem is None,
         "problem": problem,
         "config": settings or None,
@@ -201,17 +201,17 @@ def inspect(options: InspectOptions) -> Inspection:
 
         return sign(str(options.path), options.progress)
     path = str(options.path)
-    place = Path(path) if "://" in path else _found(path)
-    if path in PACKAGED_TRACES and not place.exists():
-        place = packaged_trace(path)
-        path = str(place)
-    is_weights = place.is_file() and place.suffix == ".safetensors"
-    if is_weights or (place.is_dir() and config_file(place).is_file()):
-        return Inspection(*_checkpoint(place))
-    if "://" in path or place.is_dir():
+    location = Path(path) if "://" in path else _file_named(path)
+    if path in PACKAGED_TRACES and not location.exists():
+        location = packaged_trace(path)
+        path = str(location)
+    is_weights = location.is_file() and location.suffix == ".safetensors"
+    if is_weights or (location.is_dir() and config_file(location).is_file()):
+        return Inspection(*_checkpoint(location))
+    if "://" in path or location.is_dir():
         return Inspection(*_trace(path, options.progress))
-    if place.exists():
-        return Inspection(*_file(place, format_of(place)))
+    if location.exists():
+        return Inspection(*_file(location, format_of(location)))
     packaged = packaged_checkpoints()
     fetched = packaged.get(path) or fetched_checkpoint(path)
     if fetched is None:
@@ -220,37 +220,37 @@ def inspect(options: InspectOptions) -> Inspection:
     return Inspection(*_checkpoint(fetched))
 
 
-def _found(path: str) -> Path:
+def _file_named(path: str) -> Path:
     """What is named; of the folder of a confirmation its summary."""
-    place = find_file(path)
-    return place / SUMMARY if is_confirmation(place) else place
+    file = find_file(path)
+    return file / SUMMARY if is_confirmation(file) else file
 
 
-def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
+def _file(path: Path, named: str | None) -> tuple[dict[str, object], str]:
     """A file by the format that it names; results name none."""
     if named == cost_file.FORMAT:
-        cost = cost_file.read_cost_file(place)
-        return cost_json(place, cost), cost_text(place, cost)
+        cost = cost_file.read_cost_file(path)
+        return cost_json(path, cost), cost_text(path, cost)
     if named == table_file.FORMAT:
-        table = table_file.read_table_file(place)
-        return table_json(place, table), table_text(place, table)
+        table = table_file.read_table_file(path)
+        return table_json(path, table), table_text(path, table)
     if named == ngram_file.FORMAT:
-        ngram = ngram_file.read_ngram_file(place)
-        return ngram_json(place, ngram), ngram_text(place, ngram)
+        ngram = ngram_file.read_ngram_file(path)
+        return ngram_json(path, ngram), ngram_text(path, ngram)
     if named == OPTIMUM_FORMAT:
-        return _optimum(place)
+        return _optimum(path)
     if named == CONFIRMATION_FORMAT:
-        return _confirmation(place)
-    if named == RESULTS_FORMAT or (named is None and looks_like_results(place)):
-        return _results(place)
-    raise UsageError(f"{place} is a file of another kind; expected {KINDS}")
+        return _confirmation(path)
+    if named == RESULTS_FORMAT or (named is None and looks_like_results(path)):
+        return _results(path)
+    raise UsageError(f"{path} is a file of another kind; expected {KINDS}")
 
 
-def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
-    trace = open_trace(place)
+def _trace(location: str, progress: bool | None) -> tuple[dict[str, object], str]:
+    trace = open_trace(location)
     drafts = trace.manifest.draft_sets
     # Behind a root that was not seen a round begins elsewhere.
-    seen = {name: SeenDrafts(kept.is_chain) for name, kept in drafts.items() if kept.root_seen}
+    seen = {name: SeenDrafts(draft_set.is_chain) for name, draft_set in drafts.items() if draft_set.root_seen}
     texts = list[tuple[Ints, Ints]]()
     with progress_bar(progress, "inspect", "sequence") as bar:
 
@@ -260,29 +260,31 @@ def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
                 drafts_seen.add(record.recorded(name))
             bar.update()
 
-        report = check_trace(place, look)
+        report = check_trace(location, look)
     of_texts = findings_of_texts(texts, trace.manifest.stop_token_ids, decoder_of(trace))
     is_sampled = trace.manifest.sampling.temperature > 0
-    found = {"": of_texts} | {name: drafts.findings(is_sampled, of_texts) for name, drafts in seen.items()}
-    looks = [{"draft_set": name or None, **asdict(one)} for name, some in found.items() for one in some]
+    findings = {"": of_texts} | {name: drafts.findings(is_sampled, of_texts) for name, drafts in seen.items()}
+    looks = [
+        {"draft_set": name or None, **asdict(finding)} for name, of_draft in findings.items() for finding in of_draft
+    ]
     return {"kind": "trace", **_trace_json(report), "looks_like": looks}, "\n".join(
-        [_trace_text(report), *_looks_lines(found)]
+        [_trace_text(report), *_looks_lines(findings)]
     )
 
 
-def _looks_lines(found: Mapping[str, Sequence[Finding]]) -> list[str]:
+def _looks_lines(findings: Mapping[str, Sequence[Finding]]) -> list[str]:
     """What known faults a trace looks like, a line each."""
     lines = [
-        f"looks like {one.fault}{f' ({name})' if name else ''}: {one.evidence}"
-        for name, some in found.items()
-        for one in some
+        f"looks like {finding.fault}{f' ({name})' if name else ''}: {finding.evidence}"
+        for name, of_draft in findings.items()
+        for finding in of_draft
     ]
     return lines or [f"looks like none of the known faults ({', '.join(FAULTS)})"]
 
 
 def _trace_json(report: TraceReport) -> dict[str, object]:
     return {
-        "path": report.place,
+        "path": report.location,
         "whole": True,
         "text_id": report.text_id,
         "prompts": report.num_prompts,
@@ -314,7 +316,7 @@ def _trace_text(report: TraceReport) -> str:
     if manifest.hidden_states is not None:
         made += f"; the target's states were dumped by an engine, in {manifest.hidden_states.dtype}"
     lines = [
-        f"trace {report.place}",
+        f"trace {report.location}",
         f"text       {report.text_id}, {made}",
         f"target     {manifest.target.label}, vocabulary {manifest.vocab_size:,}, {manifest.dtype}, {manifest.device}",
         (
@@ -331,12 +333,12 @@ def _trace_text(report: TraceReport) -> str:
         for dataset, num in report.sequences_by_dataset.items()
     ]
     for name, draft in report.drafts.items():
-        kept = manifest.draft_sets[name]
+        draft_set = manifest.draft_sets[name]
         shares = "  ".join(f"{100 * share:.1f}" for share in draft.true_first_share)
         lines += [
             (
-                f"draft set  {name} ({draft.draft_id}), {_kind_of(kept)}block {kept.block_size}, "
-                f"exact up to budget {kept.exact_budget}, at least {kept.min_width} candidates per depth"
+                f"draft set  {name} ({draft.draft_id}), {_kind_of(draft_set)}block {draft_set.block_size}, "
+                f"exact up to budget {draft_set.exact_budget}, at least {draft_set.min_width} candidates per depth"
             ),
             f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
             f"  first candidate right, % per depth: {shares}",
@@ -347,66 +349,69 @@ def _trace_text(report: TraceReport) -> str:
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
 
 
-def _kind_of(kept: DraftSet) -> str:
-    if not kept.root_seen:
-        return f"the target itself at {f'noise ({kept.noise})' if kept.noise else 'its own masks'}, the root unseen, "
-    return "chain of " if kept.is_chain else ""
+def _kind_of(draft_set: DraftSet) -> str:
+    if not draft_set.root_seen:
+        slots = f"noise ({draft_set.noise})" if draft_set.noise else "its own masks"
+        return f"the target itself at {slots}, the root unseen, "
+    return "chain of " if draft_set.is_chain else ""
 
 
 def _channel_lines(report: TraceReport, name: str) -> list[str]:
-    info, found = report.manifest.channels[name], report.channels[name]
+    info, checked = report.manifest.channels[name], report.channels[name]
     settings = ", ".join(f"{key} {value}" for key, value in info.settings.items())
     base = "" if info.extends is None else f" on the draft set {info.extends}"
-    size = f"{found.num_rows:,} rows, {found.num_scored:,} scored tokens, {found.bytes_per_row:.0f} bytes per row"
-    if not found.was_read:
-        size = f"{found.num_bytes:,} bytes; this simlab does not read it, so its files were compared with their digests"
+    size = f"{checked.num_rows:,} rows, {checked.num_scored:,} scored tokens, {checked.bytes_per_row:.0f} bytes per row"
+    if not checked.was_read:
+        size = (
+            f"{checked.num_bytes:,} bytes; this simlab does not read it, so its files were compared with their digests"
+        )
     return [
-        f"channel    {name} ({found.channel_id}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
+        f"channel    {name} ({checked.channel_id}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
         f"  {settings}",
         f"  {size}",
     ]
 
 
-def _optimum(place: Path) -> tuple[dict[str, object], str]:
-    found = read_optimum(place)
+def _optimum(path: Path) -> tuple[dict[str, object], str]:
+    optimum = read_optimum(path)
 
     def prompts(source: PromptSource) -> str:
         datasets = ", ".join(source.datasets)
         return f"{source.prompts} prompts ({datasets}) of text {source.text_id}, draft set {source.draft_id}"
 
-    cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
+    cap = "" if optimum.node_cap is None else f", at most {optimum.node_cap} drafted tokens a round"
     lines = [
-        f"choice     {place}",
-        f"objective  {found.objective}{cap}; {found.searched:,} policies searched",
-        *([f"prices     {', '.join(found.cost_ids)}"] if found.cost_ids else []),
-        f"chosen on  {prompts(found.chosen_on)}",
-        f"reported   {prompts(found.reported_on)}",
-        f"to confirm {', '.join(found.run)}",
+        f"choice     {path}",
+        f"objective  {optimum.objective}{cap}; {optimum.searched:,} policies searched",
+        *([f"prices     {', '.join(optimum.cost_ids)}"] if optimum.cost_ids else []),
+        f"chosen on  {prompts(optimum.chosen_on)}",
+        f"reported   {prompts(optimum.reported_on)}",
+        f"to confirm {', '.join(optimum.run)}",
     ]
-    parts = ["\n".join(lines), found.verdict, finalist_table(found), *filter(None, [price_text(found)])]
-    parts.append(optimism_text(found))
-    value: dict[str, object] = {"kind": "optimum", "path": str(place)}
-    return value | found.to_json(), "\n\n".join(parts)
+    parts = ["\n".join(lines), optimum.verdict, finalist_table(optimum), *filter(None, [price_text(optimum)])]
+    parts.append(optimism_text(optimum))
+    value: dict[str, object] = {"kind": "optimum", "path": str(path)}
+    return value | optimum.to_json(), "\n\n".join(parts)
 
 
-def _confirmation(place: Path) -> tuple[dict[str, object], str]:
-    found = read_confirmation(place)
-    parts = [f"confirmation {place}\n{found.heading}", found.verdict, found.prediction]
-    return {"kind": "confirmation", "path": str(place), **asdict(found)}, "\n\n".join(filter(None, parts))
+def _confirmation(path: Path) -> tuple[dict[str, object], str]:
+    confirmed = read_confirmation(path)
+    parts = [f"confirmation {path}\n{confirmed.heading}", confirmed.verdict, confirmed.prediction]
+    return {"kind": "confirmation", "path": str(path), **asdict(confirmed)}, "\n\n".join(filter(None, parts))
 
 
-def _results(place: Path) -> tuple[dict[str, object], str]:
-    results = read_results(place)
+def _results(path: Path) -> tuple[dict[str, object], str]:
+    results = read_results(path)
     if results.is_empty():
-        raise UsageError(f"{place} is a result file without rows; make it again with `simlab replay --out FILE`")
+        raise UsageError(f"{path} is a result file without rows; make it again with `simlab replay --out FILE`")
     parts = results.partition_by(*_TOGETHER, maintain_order=True)
     tables, rows = [], []
     for part in parts:
-        found = summarise(part)
+        summaries = summarise(part)
         ids = {name: part[name][0] for name in _TOGETHER}
-        rows += [ids | summary.row() for summary in found]
+        rows += [ids | summary.row() for summary in summaries]
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
         heading += "" if ids["cost_id"] is None else f" with the latency profile {ids['cost_id']}"
-        tables.append(f"{heading}\n{summary_table(found)}\n\n{summary_notes(found, _UNPRICED)}")
-    value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
-    return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])
+        tables.append(f"{heading}\n{summary_table(summaries)}\n\n{summary_notes(summaries, _UNPRICED)}")
+    value: dict[str, object] = {"kind": "results", "path": str(path), "rows": rows}
+    return value, "\n\n".join([f"results {path}, {results.height:,} rows", *tables])

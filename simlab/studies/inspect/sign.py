@@ -33,38 +33,38 @@ def sign(path: str, progress: bool | None = None) -> Inspection:
         path: of the file, or the folder of a trace.
         progress: whether a bar is shown; None: on a terminal.
     """
-    place = local_folder(path)
-    if place is None or not place.exists():
+    location = local_folder(path)
+    if location is None or not location.exists():
         raise UsageError(f"there is nothing at {path} that could be signed; expected {SIGNABLE}")
-    if place.is_dir():
-        inspection = _signed_trace(place, path, progress)
+    if location.is_dir():
+        inspection = _signed_trace(location, path, progress)
     else:
-        kind = format_of(place)
-        if kind not in (*_LISTS, FORMAT) and not (kind is None and looks_like_results(place)):
+        kind = format_of(location)
+        if kind not in (*_LISTS, FORMAT) and not (kind is None and looks_like_results(location)):
             raise UsageError(f"{path} is of no kind that can be signed; expected {SIGNABLE}")
-        inspection = _signed_file(place, path, kind)
+        inspection = _signed_file(location, path, kind)
     lines = f"{inspection.lines}\n\n{_VOUCHED}" if inspection.lines else _VOUCHED
     return Inspection({**inspection.value, "path": path, "signed": True}, lines)
 
 
-def _signed_file(place: Path, path: str, kind: str | None) -> Inspection:
-    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
-        copy = Path(beside) / place.name
+def _signed_file(location: Path, path: str, kind: str | None) -> Inspection:
+    with TemporaryDirectory(dir=location.parent, prefix=f".{location.name}.") as beside:
+        copy = Path(beside) / location.name
         try:
-            _write(place, copy, kind)
+            _write(location, copy, kind)
             inspection = _checked(copy)
         except SimlabError as error:
             raise type(error)(str(error).replace(str(copy), path)) from error
         content = copy.read_bytes()
-    write_beside(place, lambda file: file.write(content))
+    write_beside(location, lambda file: file.write(content))
     return Inspection(inspection.value, inspection.lines.replace(str(copy), path))
 
 
 def _checked(copy: Path) -> Inspection:
     """A signed copy as it is read; that of a confirmation is read by the report alone."""
     if format_of(copy) == confirmation.FORMAT:
-        found = confirmation.read_confirmation(copy)
-        return Inspection({"kind": "confirmation"}, f"{found.heading}\n\n{found.verdict}")
+        confirmed = confirmation.read_confirmation(copy)
+        return Inspection({"kind": "confirmation"}, f"{confirmed.heading}\n\n{confirmed.verdict}")
     return inspect(str(copy))
 
 
@@ -75,9 +75,9 @@ def _signed_trace(folder: Path, path: str, progress: bool | None) -> Inspection:
         raise UsageError(f"{path} holds no {MANIFEST}, so it is no trace; expected {SIGNABLE}")
     content = (json.dumps(with_digest(_values(manifest)), indent=2, ensure_ascii=False) + "\n").encode()
     with TemporaryDirectory(prefix="simlab-sign-") as beside:
-        for one in folder.iterdir():
-            if one.name != MANIFEST:
-                (Path(beside) / one.name).symlink_to(one)
+        for file in folder.iterdir():
+            if file.name != MANIFEST:
+                (Path(beside) / file.name).symlink_to(file)
         (Path(beside) / MANIFEST).write_bytes(content)
         try:
             inspection = inspect(beside, progress)

@@ -53,10 +53,10 @@ class PromptSet:
         priced = [price.cost.most_drafted for price in self.prices if price.cost is not None]
         return min([self.trace.manifest.draft_sets[self.draft].exact_budget, *priced])
 
-    def sequences(self, places: Sequence[int] | None = None) -> dict[int, int]:
+    def sequences(self, indices: Sequence[int] | None = None) -> dict[int, int]:
         """Which of the prompts each sequence is of, by its index; of the prompts at these places, or all."""
-        wanted = range(len(self.prompts)) if places is None else places
-        number = {self.prompts[place]: at for at, place in enumerate(wanted)}
+        wanted = range(len(self.prompts)) if indices is None else indices
+        number = {self.prompts[index]: at for at, index in enumerate(wanted)}
         keys = ((record.index, prompt_of(record)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
@@ -143,28 +143,28 @@ def _objective(asked: str | None, machines: int, node_cap: int | None) -> str:
 
 
 def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> tuple[Prices, ...]:
-    found: dict[str | None, Prices] = {}
+    by_cost: dict[str | None, Prices] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, trace, draft)
         if prices.cost is None and objective != ACCEPTANCE_LENGTH:
             raise CostError(
-                f"the objective is tokens per second, and there is no latency profile. {prices.why_none} Or choose by "
-                "--objective acceptance_length --node-cap N."
+                f"the objective is tokens per second, and there is no latency profile. {prices.no_latency_reason} Or "
+                "choose by --objective acceptance_length --node-cap N."
             )
-        if prices.cost_id in found:
+        if prices.cost_id in by_cost:
             raise UsageError(
                 f"--cost {path} holds the same latencies as one before it, which would count once; give each once"
             )
-        found[prices.cost_id] = prices
-    return tuple(found.values())
+        by_cost[prices.cost_id] = prices
+    return tuple(by_cost.values())
 
 
 def _prompts(trace: Trace) -> tuple[Prompt, ...]:
     """In the order of the trace."""
-    found = tuple(dict.fromkeys(map(prompt_of, trace.sequences())))
-    if not found:
-        raise TraceError(f"{trace.place} holds no sequences, so there is nothing to search or report on")
-    return found
+    prompts = tuple(dict.fromkeys(map(prompt_of, trace.sequences())))
+    if not prompts:
+        raise TraceError(f"{trace.location} holds no sequences, so there is nothing to search or report on")
+    return prompts
 
 
 def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
@@ -174,7 +174,8 @@ def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
         halves[prompt_hash(prompt) & 1].append(prompt)
     if not all(halves):
         raise TraceError(
-            f"{trace.place} has too few prompts to be split into dev and evaluation; choose on others: --dev-trace DIR"
+            f"{trace.location} has too few prompts to be split into dev and evaluation; choose on others: --dev-trace "
+            "DIR"
         )
     return tuple(halves[0]), tuple(halves[1])
 
@@ -193,8 +194,8 @@ def _check_same_models(trace: Trace, draft: str, other: Trace, other_draft: str)
     differing = [name for name, same in is_same.items() if not same]
     if differing:
         raise TraceError(
-            f"{other.place} differs from {trace.place} in {' and '.join(differing)}; what is chosen on one says little "
-            "of the other. Record both with the same models and settings."
+            f"{other.location} differs from {trace.location} in {' and '.join(differing)}; what is chosen on one says "
+            "little of the other. Record both with the same models and settings."
         )
 
 
@@ -209,15 +210,15 @@ def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
     if shared:
         num = len(set(shared))
         raise TraceError(
-            f"{trace.place} and {other.place} share {num} prompt{'' if num == 1 else 's'}, such as "
+            f"{trace.location} and {other.location} share {num} prompt{'' if num == 1 else 's'}, such as "
             f"{'/'.join(shared[0])}; a choice must be reported on prompts on which it was not made. Record others, or "
             "leave out --dev-trace, and the prompts of one trace are split."
         )
 
 
 def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
-    if [price.cost_id for price in prices] != [one.cost_id for one in others]:
+    if [price.cost_id for price in prices] != [price.cost_id for price in others]:
         raise CostError(
-            f"the packaged latency profile for {other.place} is another than that for --dev-trace; name one file for "
-            "both: --cost FILE"
+            f"the packaged latency profile for {other.location} is another than that for --dev-trace; name one file "
+            "for both: --cost FILE"
         )

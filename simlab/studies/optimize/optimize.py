@@ -31,7 +31,7 @@ from simlab.errors import UsageError, as_usage_error
 from simlab.ids import VERSION
 from simlab.options import path_or_none, paths, study
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, in_sample_note
 from simlab.studies.inputs.prices import not_chosen_note
 from simlab.studies.inputs.served import lines_of_choice
 from simlab.studies.inputs.trace import opened
@@ -53,7 +53,7 @@ from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import ROLES, ChosenPolicy, Optimum, Scalar, write_optimum
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.results.files import NotedPart, write_results
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.sums import write_sums
@@ -108,8 +108,8 @@ def report_choice(
     """
     values = objective_figures(dev.sums, inputs.objective)
     references = _references(dev, inputs.objective)
-    places = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references, dev.gaps)
-    finalists = [dev.points[index] for index in places]
+    indices = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references, dev.gaps)
+    finalists = [dev.points[index] for index in indices]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     on_dev, machines = (
         [_runs(side, number, finalists, part) for number in range(len(inputs.dev.prices))]
@@ -129,18 +129,18 @@ def report_choice(
         winner=best if standing.wins else None,
         best=best,
         verdict=standing.verdict,
-        optimism=_optimism(inputs, dev, evaluation, places[0]),
+        optimism=_optimism(inputs, dev, evaluation, indices[0]),
         run=tuple(finalist.typed for finalist in finalists if finalist.entry != PLAIN or finalist is finalists[0]),
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
-    return PolicyChoice(optimum, standing, rows[1], in_sample, _not_chosen(dev, values, places[0]))
+    return PolicyChoice(optimum, standing, rows[1], in_sample, _not_chosen(dev, values, indices[0]))
 
 
 def _not_chosen(dev: SearchOutcome, values: Doubles, best: int) -> tuple[str, ...]:
     """The policies whose figure on dev is larger, and which nobody timed, with the measured sizes around theirs."""
-    larger = sorted((place for place in dev.gaps if values[place] > values[best]), key=lambda place: -values[place])
-    return tuple(f"{dev.points[place].typed} ({dev.gaps[place][0]} to {dev.gaps[place][1]})" for place in larger)
+    larger = sorted((index for index in dev.gaps if values[index] > values[best]), key=lambda index: -values[index])
+    return tuple(f"{dev.points[index].typed} ({dev.gaps[index][0]} to {dev.gaps[index][1]})" for index in larger)
 
 
 def _references(dev: SearchOutcome, objective: str) -> list[int]:
@@ -152,12 +152,12 @@ def _references(dev: SearchOutcome, objective: str) -> list[int]:
 
 def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
     """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
-    asked: list[PricedPolicies] = []
+    asked: list[PoliciesOnMachine] = []
     in_sample: list[str] = []
     for prices, artefacts in zip(side.prices, side.artefacts, strict=True):
         policies = tuple(parse_policies([finalist.typed for finalist in finalists], artefacts))
         in_sample += artefacts.in_sample(policies)
-        asked.append(PricedPolicies(prices, policies))
+        asked.append(PoliciesOnMachine(prices, policies))
     rows = replay_trace(
         side.trace, side.draft, asked, None, ReplayRun(options.workers, options.progress, best_budgets=False)
     )
@@ -176,11 +176,11 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
     chain = next(index for index, point in enumerate(dev.points) if point.entry == CHAIN)
     before = objective_figures(dev.sums.take([best, chain]), inputs.objective).tolist()
-    there = objective_figures(evaluation.sums, inputs.objective)
+    on_evaluation = objective_figures(evaluation.sums, inputs.objective)
     first = evaluation.ranked(inputs.objective)[0]
-    known = {point.typed: float(value) for point, value in zip(evaluation.points, there, strict=True)}
+    known = {point.typed: float(value) for point, value in zip(evaluation.points, on_evaluation, strict=True)}
     typed = evaluation.points[first].typed
-    return optimism_figures(before, [known[dev.points[place].typed] for place in (best, chain)], typed, known[typed])
+    return optimism_figures(before, [known[dev.points[index].typed] for index in (best, chain)], typed, known[typed])
 
 
 def _finalist_rows(
@@ -188,15 +188,15 @@ def _finalist_rows(
 ) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {comparison.second: comparison for comparison in standing.comparisons}
-    found: list[dict[str, Scalar]] = []
+    entries: list[dict[str, Scalar]] = []
     for machine, prices in enumerate(inputs.dev.prices):
         labels = {finalist.policies[machine].label: index for index, finalist in enumerate(finalists)}
         both = (summarise(results_at(part, prices.cost_id)) for part in rows)
         for dev, evaluation in zip(*both, strict=True):
             index = labels.get(evaluation.policy)
-            one = against.get(evaluation.policy)
-            held = {} if one is None or machine else one.row()
-            found.append(
+            comparison = against.get(evaluation.policy)
+            held = {} if comparison is None or machine else comparison.row()
+            entries.append(
                 {
                     "policy": evaluation.policy if index is None else finalists[index].typed,
                     "policy_id": evaluation.policy_id,
@@ -204,18 +204,18 @@ def _finalist_rows(
                     "cost_id": prices.cost_id,
                     **{f"dev_{name}": dev.row()[name] for name in _DEV},
                     **{f"evaluation_{name}": evaluation.row()[name] for name in _EVALUATION},
-                    **{name: held.get(there) for name, there in _HELD.items()},
+                    **{name: held.get(key) for name, key in _HELD.items()},
                 }
             )
-    return found
+    return entries
 
 
-def _role(finalists: Sequence[SearchPoint], place: int | None) -> str:
-    if place is None:
+def _role(finalists: Sequence[SearchPoint], index: int | None) -> str:
+    if index is None:
         return BOUND
-    if place == 0:
+    if index == 0:
         return BEST
-    return REFERENCE if is_reference(finalists[place]) else RIVAL
+    return REFERENCE if is_reference(finalists[index]) else RIVAL
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,11 +277,11 @@ class OptimizeResult(StudyResult):
         return "\n\n".join([*parts, *map(within_width, self._warnings())])
 
     def _line_to_paste(self) -> list[str]:
-        taken, engine = policy_to_take(self.optimum), self.space.engine
-        if engine is None or taken in (None, "ar"):
+        policy, engine = policy_to_take(self.optimum), self.space.engine
+        if engine is None or policy in (None, "ar"):
             return []
         side = self.inputs.evaluation
-        return [lines_of_choice(engine, side.trace, side.draft, taken)]
+        return [lines_of_choice(engine, side.trace, side.draft, policy)]
 
     def write(self, path: str | Path) -> None:
         """Write the choice, for ``simlab confirm --from``."""
@@ -293,12 +293,12 @@ class OptimizeResult(StudyResult):
 
     def _notes(self) -> str:
         """What to know of the numbers."""
-        said = dict.fromkeys(
+        sentences = dict.fromkeys(
             line for price in self.inputs.evaluation.prices for line in price.speedup_note.splitlines()
         )
         of = f"Figures are of evaluation prompts unless dev is said; [95 %] over prompts. {SPEEDS['predicted']}"
         fewest = min(len(side.prompts) for side in (self.inputs.dev, self.inputs.evaluation))
-        return within_width(" ".join([of, *said, *rough_intervals(fewest, "prompts on one side")]))
+        return within_width(" ".join([of, *sentences, *rough_intervals(fewest, "prompts on one side")]))
 
     def _heading(self) -> str:
         inputs, space = self.inputs, self.space
@@ -339,7 +339,7 @@ class OptimizeResult(StudyResult):
         if on_evaluation:
             lines.append(in_sample_note(on_evaluation))
         if self.space.left_out:
-            names = dict.fromkeys(one.partition(":")[0] for one in self.space.left_out)
+            names = dict.fromkeys(label.partition(":")[0] for label in self.space.left_out)
             lines.append(f"Not searched here: {', '.join(names)}; --json has each reason.")
         return lines
 
@@ -354,7 +354,7 @@ def optimize(options: OptimizeOptions) -> OptimizeResult:
     if options.shard is not None:
         raise UsageError("--shard sums up a part of a search, which `sum_part` does; leave it out")
     out, results = path_or_none(options.out), path_or_none(options.results)
-    with writing_alone(out), writing_alone(results, "--results"):
+    with exclusive_lock(out), exclusive_lock(results, "--results"):
         result = _optimized(options)
         if results is not None:
             result.write_results(results)
@@ -376,9 +376,9 @@ def _optimized(options: OptimizeOptions) -> OptimizeResult:
     asked |= {"policies": list(options.policies), "trials": plan.trials, "seed": plan.seed}
     with (
         tracking(options.track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
-        workers_on(on_ray, options.threads) as what,
+        workers_on(on_ray, options.threads) as workers,
     ):
-        steps, run = itertools.count(), SearchOptions(what, options.progress)
+        steps, run = itertools.count(), SearchOptions(workers, options.progress)
         noted = replace(run, note=lambda numbers: tracker.numbers(numbers, next(steps)))
         points, num_tried = run_trials(space, inputs, plan, noted)
         dev = search(space, points, inputs.dev, inputs.objective, options.halving, noted, known)
@@ -404,7 +404,7 @@ def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
     """Everything that trackers are told of a search at its start: what it reads, by ids, and versions."""
     sides = {
         side.name: {
-            "trace": side.trace.place,
+            "trace": side.trace.location,
             "text_id": side.trace.text_id,
             "draft_set": side.draft,
             "draft_id": side.trace.draft_ids[side.draft],
@@ -474,7 +474,7 @@ def sum_part(options: OptimizeOptions) -> SummedPart:
             )
     with as_usage_error():
         part = parse_part(options.shard) if isinstance(options.shard, str) else options.shard
-    with writing_alone(Path(options.sums), "--sums"):
+    with exclusive_lock(Path(options.sums), "--sums"):
         return _summed(options, part, Path(options.sums))
 
 
@@ -484,11 +484,11 @@ def _summed(options: OptimizeOptions, part: Part, path: Path) -> SummedPart:
     on_ray = ray_options(options.ray, options.workers)
     check_one_step(space, options.halving, "--shard")
     rows, num_prompts = [], 0
-    with workers_on(on_ray, options.threads) as what:
+    with workers_on(on_ray, options.threads) as workers:
         for side in (inputs.dev, inputs.evaluation):
             own = part.neighbours(len(side.prompts))
-            found = sums_on(space.points, side, SearchOptions(what, options.progress), own)
-            rows.append(sum_rows(side, space.points, found))
+            sums = sums_on(space.points, side, SearchOptions(workers, options.progress), own)
+            rows.append(sum_rows(side, space.points, sums))
             num_prompts += len(own)
     write_sums(path, pl.concat(rows), NotedPart(part, shared_by_parts(inputs)))
     return SummedPart(path, part, len(space.points), num_prompts)

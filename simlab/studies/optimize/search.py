@@ -12,7 +12,7 @@ import polars as pl
 from simlab.analysis.optimize.candidate_sums import (
     ACCEPTANCE_LENGTH,
     CandidateSums,
-    best_places,
+    best_indices,
     halve_candidates,
     mixed_order,
     objective_figures,
@@ -22,12 +22,12 @@ from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
 from simlab.ids import VERSION
 from simlab.policies.composition import order_key, rule_of
-from simlab.policies.engine.replay import PricedPolicy, Replay
+from simlab.policies.engine.replay import Replay, TimedPolicy
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TraceJob, handed
+from simlab.studies.inputs.trace import TraceJob, trace_handle
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
@@ -35,7 +35,7 @@ from simlab.totals import DRAFTED, ROUNDS
 from simlab.traces.format.documents import first_difference
 from simlab.traces.results.files import check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema
-from simlab.workers.threads import Threads, Workers, not_told
+from simlab.workers.threads import Threads, Workers, ignore_progress
 
 # A search in parts: each machine sums up some of the prompts, and whoever has all sums chooses.
 
@@ -102,16 +102,16 @@ def _known(path: Path, rows: SumRows, side: PromptSet, points: Sequence[SearchPo
     """The sums of these policies on all prompts of a side, by the rows of a file."""
     wanted = _keys(side, points, range(len(side.prompts)))
     known = rows.filter(side=side.name).with_columns(known=pl.lit(value=True))
-    found = wanted.join(known, on=_KEYS, how="left", nulls_equal=True, maintain_order="left")
-    lacking = found.filter(pl.col("known").is_null())
-    if found.height != wanted.height or not lacking.is_empty():
-        dataset, prompt, cost_id, policy, _ = (lacking if lacking.height else found).select(_KEYS).row(0)
+    joined = wanted.join(known, on=_KEYS, how="left", nulls_equal=True, maintain_order="left")
+    lacking = joined.filter(pl.col("known").is_null())
+    if joined.height != wanted.height or not lacking.is_empty():
+        dataset, prompt, cost_id, policy, _ = (lacking if lacking.height else joined).select(_KEYS).row(0)
         raise UsageError(
             f"{path} has not one sum of {policy} with the latency profile {cost_id} on {dataset}/{prompt}; "
             "type the same -p, --cost and --node-cap as for its parts"
         )
     shape = (len(side.prompts), len(side.prices), len(points))
-    table = found.select(pl.col(SUMS).cast(pl.Float64).fill_null(float("nan")))
+    table = joined.select(pl.col(SUMS).cast(pl.Float64).fill_null(float("nan")))
     committed, rounds, drafted, seconds, plain = (
         np.ascontiguousarray(np.moveaxis(table[name].to_numpy().reshape(shape), 0, 2)) for name in SUMS
     )
@@ -131,11 +131,11 @@ def shared_by_parts(inputs: SearchInputs) -> Mapping[str, object]:
     return of
 
 
-def _keys(side: PromptSet, points: Sequence[SearchPoint], places: Sequence[int]) -> pl.DataFrame:
+def _keys(side: PromptSet, points: Sequence[SearchPoint], indices: Sequence[int]) -> pl.DataFrame:
     """Prompt, prices and policy of each sum, prompt after prompt, machine after machine."""
     schema = sums_schema()
     prompts = pl.DataFrame(
-        [side.prompts[index] for index in places], {key: schema[key] for key in _KEYS[:2]}, orient="row"
+        [side.prompts[index] for index in indices], {key: schema[key] for key in _KEYS[:2]}, orient="row"
     )
     policies = pl.DataFrame(
         [
@@ -181,31 +181,31 @@ def sums_on(
     """
     wanted = range(len(side.prompts)) if prompts is None else prompts
     (plain,) = parse_policies(["ar"])
-    priced: list[PricedPolicy] = []
+    priced: list[TimedPolicy] = []
     for machine, prices in enumerate(side.prices):
         named = [plain, *(point.policies[machine] for point in points)]
         priced += [(policy.policy, prices.cost_of(policy.policy)) for policy in named]
     sums, committed = np.zeros((3, len(priced), len(wanted))), np.zeros(len(wanted))
     sequences = side.sequences(wanted)
     lengths = {record.index: len(record.text) for record in side.trace.sequences() if record.index in sequences}
-    for texts, which, found in _found(priced, lengths, side, options):
+    for texts, indices, part_sums in _found(priced, lengths, side, options):
         for number, index in enumerate(texts):
             at = sequences[index]
-            sums[:, which, at] += found[:, :, number]
-            committed[at] += (lengths[index] - 1) if which[0] == 0 else 0
+            sums[:, indices, at] += part_sums[:, :, number]
+            committed[at] += (lengths[index] - 1) if indices[0] == 0 else 0
     rounds, drafted, seconds = sums.reshape(3, len(side.prices), len(points) + 1, len(wanted))
     names = tuple(side.prompts[prompt] for prompt in wanted)
     return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
 
 def _found(
-    priced: list[PricedPolicy], lengths: Mapping[int, int], side: PromptSet, options: SearchOptions
+    priced: list[TimedPolicy], lengths: Mapping[int, int], side: PromptSet, options: SearchOptions
 ) -> "Iterator[_Sums]":
     """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
     orders: dict[str, int] = {}
-    near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
+    near = sorted(range(len(priced)), key=lambda index: orders.setdefault(order_key(priced[index][0]), len(orders)))
     chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
-    job = _SumsJob(handed(side.trace, options.workers), side.draft, tuple(priced), chunks)
+    job = _SumsJob(trace_handle(side.trace, options.workers), side.draft, tuple(priced), chunks)
     if options.workers.shares_memory:
         units = iter([_Unit(tuple(lengths))])
     else:
@@ -213,10 +213,10 @@ def _found(
         units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
     total = sum(lengths.values()) * len(priced)
     with progress_bar(options.progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
-        for found in options.workers.results(job, units, not_told):
-            yield found
-            texts, which, _ = found
-            bar.update(sum(lengths[index] for index in texts) * len(which))
+        for part in options.workers.results(job, units, ignore_progress):
+            yield part
+            texts, indices, _ = part
+            bar.update(sum(lengths[index] for index in texts) * len(indices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,38 +240,38 @@ class _SumsJob(TraceJob):
         chunks: int64, places of those that are worked out together.
     """
 
-    priced: tuple[PricedPolicy, ...]
+    priced: tuple[TimedPolicy, ...]
     chunks: tuple[Longs, ...]
 
     def make_ready(self) -> None:
         """The policies of each chunk, and the channels that any of them reads."""
         self._channels = channels_read(policy for policy, _ in self.priced)
-        self._ready = [(which, Replay([self.priced[place] for place in which])) for which in self.chunks]
+        self._ready = [(chunk, Replay([self.priced[index] for index in chunk])) for chunk in self.chunks]
 
     def parts(self, unit: _Unit) -> Iterator[tuple[RecordedTexts, Longs, Replay]]:
         """The texts of a unit, some at a time, under each chunk."""
         ready = self._ready if unit.chunk is None else [self._ready[unit.chunk]]
         for texts in self.trace.recorded_texts(self.draft, unit.sequences, ROOTS_AT_ONCE, self._channels):
-            yield from ((texts, *one) for one in ready)
+            yield from ((texts, *entry) for entry in ready)
 
     def work(self, part: tuple[RecordedTexts, Longs, Replay]) -> _Sums:
         """The sums of a part."""
-        texts, which, replay = part
-        found = replay.sums(texts)
-        counts = found.counts.astype(np.float64)
-        sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], found.seconds.sum(axis=2)])
-        return tuple(sequence.index for sequence in texts.sequences), which, sums
+        texts, indices, replay = part
+        replayed = replay.sums(texts)
+        counts = replayed.counts.astype(np.float64)
+        sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], replayed.seconds.sum(axis=2)])
+        return tuple(sequence.index for sequence in texts.sequences), indices, sums
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:
     """Which policies are worked out together, as `halve_candidates` reads it."""
     numbers: dict[str, int] = {}
-    found = []
+    units = []
     for point in points:
         named = point.policies[0]
         key = order_key(named.policy) if isinstance(rule_of(named.policy), FixedBudget) else f"alone {named.policy_id}"
-        found.append(numbers.setdefault(key, len(numbers)))
-    return np.array(found, np.int64)
+        units.append(numbers.setdefault(key, len(numbers)))
+    return np.array(units, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +293,8 @@ class SearchOutcome:
 
     def ranked(self, objective: str) -> list[int]:
         """Places of the policies that may be chosen, the one with the largest figure first."""
-        places = best_places(self.sums, objective_figures(self.sums, objective))
-        return [place for place in places if place not in self.gaps]
+        indices = best_indices(self.sums, objective_figures(self.sums, objective))
+        return [index for index in indices if index not in self.gaps]
 
     def best(self, objective: str) -> SearchPoint:
         """The policy with the largest figure of those that may be chosen."""
@@ -307,10 +307,10 @@ def _gaps(
     """Places of the policies that may not be chosen by seconds, and the measured node counts around their sizes."""
     means = sums.drafted.sum(axis=2) / np.maximum(sums.rounds.sum(axis=2), 1.0)
     return {
-        place: gap
+        index: gap
         for machine, prices in enumerate(side.prices if objective != ACCEPTANCE_LENGTH else ())
-        for place, point in enumerate(points)
-        if (gap := prices.gap_of(point.policies[machine].policy, float(means[machine, place]))) is not None
+        for index, point in enumerate(points)
+        if (gap := prices.gap_of(point.policies[machine].policy, float(means[machine, index]))) is not None
     }
 
 
@@ -334,36 +334,36 @@ def search(
         options: workers and bar.
         known: sums that were worked out before, in which nothing was dropped; None: none were.
     """
-    kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
-    points = [point for point in space.points if point.typed not in kept]
-    units, everything = units_of(points), [*kept.values(), *points]
+    always = {point.typed: point for point in (*filter(is_reference, space.points), *more)}
+    points = [point for point in space.points if point.typed not in always]
+    units, everything = units_of(points), [*always.values(), *points]
     steps = [(len(everything), len(side.prompts))]
     many = len(set(units.tolist())) * len(side.prompts) >= HALVING_FROM
     if known is not None:
         sums = known(side, everything)
     elif points and (many if halving is None else halving):
         order, entries = mixed_order(side.prompts), np.array([point.entry for point in points], np.int64)
-        left, found, steps = halve_candidates(
-            lambda places, prompts: sums_on([points[place] for place in places], side, options, prompts),
+        left, left_sums, steps = halve_candidates(
+            lambda indices, prompts: sums_on([points[index] for index in indices], side, options, prompts),
             units,
             entries,
             order,
             objective,
             lambda num, so_far: options.note(_step_numbers(num, so_far, objective)),
         )
-        own = sums_on(list(kept.values()), side, replace(options, progress=False))
-        everything = [*kept.values(), *(points[index] for index in left)]
-        sums = own.beside(found.on(np.argsort(order).tolist()))
+        own = sums_on(list(always.values()), side, replace(options, progress=False))
+        everything = [*always.values(), *(points[index] for index in left)]
+        sums = own.beside(left_sums.on(np.argsort(order).tolist()))
     else:
         sums = sums_on(everything, side, options)
         options.note(_step_numbers(len(everything), sums, objective))
     return SearchOutcome(tuple(everything), sums, tuple(steps), _gaps(everything, sums, side, objective))
 
 
-def _step_numbers(num_policies: int, found: CandidateSums, objective: str) -> dict[str, float]:
+def _step_numbers(num_policies: int, sums: CandidateSums, objective: str) -> dict[str, float]:
     """Tell how far a search is: the best figure so far is on the prompts of this step."""
-    best = float(objective_figures(found, objective).max())
-    return {"search/policies": num_policies, "search/prompts": len(found.prompts), "search/best_objective": best}
+    best = float(objective_figures(sums, objective).max())
+    return {"search/policies": num_policies, "search/prompts": len(sums.prompts), "search/best_objective": best}
 
 
 def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:
@@ -373,12 +373,14 @@ def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:
         best: a policy.
         points: all that were searched.
     """
-    alike = [point.policies[0].settings for point in points if point.entry == best.entry]
-    found = []
+    of_entry = [point.policies[0].settings for point in points if point.entry == best.entry]
+    notes = []
     for key, value in best.policies[0].settings.items():
-        tried = sorted({float(one) for one in (settings[key] for settings in alike) if isinstance(one, int | float)})
+        tried = sorted(
+            {float(number) for number in (settings[key] for settings in of_entry) if isinstance(number, int | float)}
+        )
         if isinstance(value, bool) or not isinstance(value, int | float) or len(tried) < 3:
             continue
         if value in (tried[0], tried[-1]):
-            found.append(f"{key}={value:g} is the {'smallest' if value == tried[0] else 'largest'} that was searched")
-    return found
+            notes.append(f"{key}={value:g} is the {'smallest' if value == tried[0] else 'largest'} that was searched")
+    return notes

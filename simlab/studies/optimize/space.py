@@ -65,16 +65,19 @@ def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInpu
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     longest = min(dev.depth, inputs.node_cap or dev.depth)
     chain = "chain" if longest == dev.depth else f"chain:length={longest}"
-    kept = dev.trace.manifest.draft_sets[dev.draft]
-    check_engine(engine, dev.draft, kept, texts, takes_uno=True)
+    draft_set = dev.trace.manifest.draft_sets[dev.draft]
+    check_engine(engine, dev.draft, draft_set, texts, takes_uno=True)
     others: Sequence[str]
-    if engine is not None and not kept.root_seen:
+    if engine is not None and not draft_set.root_seen:
         chain = linear_sampler(dev.depth)
-        third, *others = trees_of(dev.trace, kept, range(1, most + 1), engine) or [chain]
+        third, *others = trees_of(dev.trace, draft_set, range(1, most + 1), engine) or [chain]
     elif engine is None:
         third, others = f"ddtree:budget=1..{most}", texts or built_in_entries(most, dev.depth)
     else:
-        third, others = f"chain:length=1..{max(longest - 1, 1)}", trees_of(dev.trace, kept, range(1, most + 1), engine)
+        third, others = (
+            f"chain:length=1..{max(longest - 1, 1)}",
+            trees_of(dev.trace, draft_set, range(1, most + 1), engine),
+        )
     entries = [parse_entry(text) for text in (chain, "ar", third, *others)]
     points: dict[str, SearchPoint] = {}
     left_out, capped = [], 0
@@ -86,9 +89,9 @@ def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInpu
                 raise
             left_out.append(f"{entry.text}: {error}")
             continue
-        some = [] if entry.ranges else ends[0]
-        fitting = within_cap(some, inputs)
-        capped += len(some) - len(fitting)
+        made = [] if entry.ranges else ends[0]
+        fitting = within_cap(made, inputs)
+        capped += len(made) - len(fitting)
         for point in fitting:
             points.setdefault(point.policies[0].policy_id, point)
     ranged = tuple(index for index, entry in enumerate(entries) if entry.ranges)
@@ -100,17 +103,17 @@ def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInpu
 def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
     """The policies of a text without ranges, on each machine."""
     artefacts = inputs.dev.artefacts
-    found = []
+    points = []
     for first in parse_policies([text], artefacts[0]):
         typed = _TYPED.get(first.label, first.label)
         others = [parse_policies([typed], own)[0] for own in artefacts[1:]]
-        found.append(SearchPoint(typed, entry, (first, *others)))
-    for point in found:
+        points.append(SearchPoint(typed, entry, (first, *others)))
+    for point in points:
         for side in (inputs.dev, inputs.evaluation):
             _check_fits(point, side)
             if inputs.objective != ACCEPTANCE_LENGTH:
                 _check_priced(point, side)
-    return found
+    return points
 
 
 def is_reference(point: SearchPoint) -> bool:

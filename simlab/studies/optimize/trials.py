@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
+from simlab.analysis.optimize.candidate_sums import best_indices, objective_figures
 from simlab.errors import SimlabError, UsageError, reason_of
 from simlab.ids import content_id
 from simlab.policies.parsing.search_space import SearchEntry
@@ -50,19 +50,19 @@ def run_trials(
     space: SearchSpace, inputs: SearchInputs, plan: TrialPlan, options: SearchOptions
 ) -> tuple[list[SearchPoint], int]:
     """The best policy of each trial of each entry with ranges, and how many policies were tried."""
-    found: dict[str, SearchPoint] = {}
+    best_points: dict[str, SearchPoint] = {}
     number = 0
     for index in space.ranged:
         entry = space.entries[index]
 
-        def points(text: str, place: int = index) -> list[SearchPoint]:
-            return within_cap(points_at(text, place, inputs), inputs)
+        def points(text: str, entry: int = index) -> list[SearchPoint]:
+            return within_cap(points_at(text, entry, inputs), inputs)
 
         for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):
             all_points = points(typed)
             number += len(all_points)
-            found |= {point.typed: point for point in all_points if point.typed == best}
-    return list(found.values()), number
+            best_points |= {point.typed: point for point in all_points if point.typed == best}
+    return list(best_points.values()), number
 
 
 def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optuna.Study":
@@ -72,7 +72,7 @@ def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optu
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         side = inputs.dev
-        what = {
+        asked = {
             "policy": entry.text,
             "text_id": side.trace.text_id,
             "draft_id": side.trace.draft_ids[side.draft],
@@ -81,9 +81,9 @@ def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optu
             "node_cap": inputs.node_cap,
             "cost_ids": [price.cost_id for price in side.prices],
         }
-        name = f"{entry.text} [{content_id(what)}]"
+        name = f"{entry.text} [{content_id(asked)}]"
         study = optuna.create_study(storage=plan.storage, study_name=name, direction="maximize", load_if_exists=True)
-        for key, value in what.items():
+        for key, value in asked.items():
             if key != "prompts":
                 study.set_user_attr(key, value)
         return study
@@ -128,28 +128,28 @@ def _trials(
             study.sampler = optuna.samplers.TPESampler(seed=_seed(plan.seed, number))
             trial = study.ask()
             values = {
-                one.key: one.within(
-                    trial.suggest_int(one.key, int(one.low), int(one.high))
-                    if one.key in whole
-                    else trial.suggest_float(one.key, one.low, one.high),
-                    one.key in whole,
+                setting.key: setting.within(
+                    trial.suggest_int(setting.key, int(setting.low), int(setting.high))
+                    if setting.key in whole
+                    else trial.suggest_float(setting.key, setting.low, setting.high),
+                    setting.key in whole,
                 )
-                for one in entry.ranges
+                for setting in entry.ranges
             }
             typed = entry.at(values)
-            some = points(typed)
-            if not some:
+            made = points(typed)
+            if not made:
                 raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
-            sums = sums_on(some, inputs.dev, quiet)
-            found = objective_figures(sums, inputs.objective)
-            best = best_places(sums, found)[0]
+            sums = sums_on(made, inputs.dev, quiet)
+            figures = objective_figures(sums, inputs.objective)
+            best = best_indices(sums, figures)[0]
             trial.set_user_attr(_TYPED, typed)
-            trial.set_user_attr(_BEST, some[best].typed)
-            study.tell(trial, float(found[best]))
-            options.note({"trials/objective": float(found[best]), "trials/best_objective": float(study.best_value)})
+            trial.set_user_attr(_BEST, made[best].typed)
+            study.tell(trial, float(figures[best]))
+            options.note({"trials/objective": float(figures[best]), "trials/best_objective": float(study.best_value)})
             bar.update()
     finished = study.get_trials(deepcopy=False, states=done)
-    return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]
+    return [(trial.user_attrs[_TYPED], trial.user_attrs[_BEST]) for trial in finished]
 
 
 def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[SearchPoint]]) -> set[str]:
@@ -158,7 +158,7 @@ def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[SearchPoi
     if not first:
         raise UsageError(f"`{entry.text}` has no policy within --node-cap")
     settings = first[0].policies[0].settings
-    return {one.key for one in entry.ranges if type(settings[one.key]) is int}
+    return {setting.key for setting in entry.ranges if type(settings[setting.key]) is int}
 
 
 def _seed(seed: int, number: int) -> int:

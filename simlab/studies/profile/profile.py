@@ -57,7 +57,7 @@ class ProfileTable(StudyResult):
     def text(self) -> str:
         """The short report that ``simlab profile`` prints: a few of the numbers, and what to do with them."""
         file = self.file
-        context = min(file.contexts, key=lambda one: abs(one - _SHOWN_CONTEXT))
+        context = min(file.contexts, key=lambda number: abs(number - _SHOWN_CONTEXT))
         together = f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
         batch = f"--batch {file.batch} " if file.batch > 1 else ""
         path, torch = shlex.quote(str(self.path)), file.versions.get("torch", "?")
@@ -164,24 +164,24 @@ def _stages_table(file: CostFile, prices: Mapping[Cell, float], context: int) ->
 
 def _channel_tables(file: CostFile, prices: Mapping[Cell, float]) -> list[str]:
     """Milliseconds that making each channel takes in a round, contexts down and units across."""
-    found = []
+    tables = []
     for name, channel in sorted(file.channels.items()):
         rows = [["context", *map(str, channel.units)]]
         for context in file.contexts:
             seconds = (prices[channel_stage(name), units, context] for units in channel.units)
             rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in seconds)])
-        found += [
+        tables += [
             f"Milliseconds of the channel {name} ({channel.producer.name}), by {channel.counted}:",
             "",
             _aligned(rows),
             "",
         ]
-    return found
+    return tables
 
 
 def _shown_counts(counts: Sequence[int]) -> list[int]:
     """A few of the node counts: those nearest to round ones, each once."""
-    return sorted({min(counts, key=lambda one: abs(one - wanted)) for wanted in _SHOWN_COUNTS})
+    return sorted({min(counts, key=lambda count: abs(count - wanted)) for wanted in _SHOWN_COUNTS})
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -108,11 +108,11 @@ def _mbpp(row: Row) -> Question:
 
 
 def _humaneval(row: Row) -> Question:
-    found = re.fullmatch(r"HumanEval/(\d+)", task := row.text("task_id"))
-    if found is None:
+    match = re.fullmatch(r"HumanEval/(\d+)", task := row.text("task_id"))
+    if match is None:
         raise PromptError(f"{row.where}: expected HumanEval/N in 'task_id'; got {task!r:.40}")
     asked = "Write a solution to the following problem and make sure that it passes the tests:"
-    return Question(int(found[1]), found[1], (f"{asked}\n```python\n{row.text('prompt')}\n```",))
+    return Question(int(match[1]), match[1], (f"{asked}\n```python\n{row.text('prompt')}\n```",))
 
 
 _FIRST_MT_BENCH = 81
@@ -157,7 +157,7 @@ _NOT_FETCHED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 def _speed_bench(row: Row) -> Question:
     """The turns of a row; a system message in front is a turn, as AIPerf has it."""
     name, listed = row.text("question_id"), row.first("turns", "messages")
-    turns = [_content(row, place, one) for place, one in enumerate(listed)] if isinstance(listed, list) else []
+    turns = [_content(row, index, turn) for index, turn in enumerate(listed)] if isinstance(listed, list) else []
     if not turns:
         raise PromptError(f"{row.where}: expected a list of texts in 'turns', or of messages in 'messages'")
     if any(_NOT_FETCHED in turn for turn in turns):
@@ -168,17 +168,17 @@ def _speed_bench(row: Row) -> Question:
     return Question(_drawn(name), name, tuple(turns), row.text("category"))
 
 
-def _content(row: Row, place: int, one: object) -> str:
-    if isinstance(one, Mapping):
-        role = one.get("role")
-        if role != "user" and (role, place) != ("system", 0):
+def _content(row: Row, index: int, turn: object) -> str:
+    if isinstance(turn, Mapping):
+        role = turn.get("role")
+        if role != "user" and (role, index) != ("system", 0):
             raise PromptError(
                 f"{row.where}: expected messages of the user, and one of the system in front; got {role!r:.40}"
             )
-        one = one.get("content")
-    if not isinstance(one, str) or not one:
-        raise PromptError(f"{row.where}: expected text in each turn; got {one!r:.40}")
-    return one
+        turn = turn.get("content")
+    if not isinstance(turn, str) or not turn:
+        raise PromptError(f"{row.where}: expected text in each turn; got {turn!r:.40}")
+    return turn
 
 
 def _of_mbpp(number: int, split: str) -> bool:

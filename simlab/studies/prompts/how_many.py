@@ -55,32 +55,32 @@ class PromptNumbers(StudyResult):
 
     def detectable(self, comparison: Comparison) -> list[float]:
         """The ratio that each of `NUMBERS` prompts finds."""
-        found = detectable_at(comparison.log_error, comparison.degrees, comparison.prompts, NUMBERS)
-        return [float(ratio) for ratio in found]
+        ratios = detectable_at(comparison.log_error, comparison.degrees, comparison.prompts, NUMBERS)
+        return [float(ratio) for ratio in ratios]
 
     def needed(self, comparison: Comparison) -> int | None:
         """Prompts that the difference takes, no fewer than a verdict does; None: more than are worked out."""
-        found = prompts_to_detect(comparison.log_error, comparison.degrees, comparison.prompts, self.ratio)
-        return None if found is None else max(found, FEW_PROMPTS)
+        number = prompts_to_detect(comparison.log_error, comparison.degrees, comparison.prompts, self.ratio)
+        return None if number is None else max(number, FEW_PROMPTS)
 
     def to_json(self) -> Mapping[str, object]:
         """The value that ``simlab prompts --for --json`` prints."""
         rows: list[dict[str, object]] = []
-        for one in self.comparisons:
+        for comparison in self.comparisons:
             by_number = {
-                f"detectable_{n}": finite(ratio) for n, ratio in zip(NUMBERS, self.detectable(one), strict=True)
+                f"detectable_{n}": finite(ratio) for n, ratio in zip(NUMBERS, self.detectable(comparison), strict=True)
             }
             rows.append(
                 {
-                    "first": one.first,
-                    "second": one.second,
-                    "measure": one.measure,
-                    "detectable": finite(one.detectable),
+                    "first": comparison.first,
+                    "second": comparison.second,
+                    "measure": comparison.measure,
+                    "detectable": finite(comparison.detectable),
                     **by_number,
-                    "prompts_needed": self.needed(one),
+                    "prompts_needed": self.needed(comparison),
                 }
             )
-        return {"trace": self.replayed.trace.place, "prompts": self.prompts, "ratio": self.ratio, "rows": rows}
+        return {"trace": self.replayed.trace.location, "prompts": self.prompts, "ratio": self.ratio, "rows": rows}
 
     @property
     def prompts(self) -> int:
@@ -103,18 +103,23 @@ class PromptNumbers(StudyResult):
 
     def _table(self) -> str:
         cells = [("comparison", *(f"{number:,}" for number in NUMBERS), f"for {_percent(self.ratio)}")]
-        for one in self.comparisons:
-            needed = self.needed(one)
+        for comparison in self.comparisons:
+            needed = self.needed(comparison)
             shown = "-" if needed is None else f"{needed:,} prompts"
-            cells.append((f"{one.first} over {one.second}", *map(_percent, self.detectable(one)), shown))
+            cells.append(
+                (f"{comparison.first} over {comparison.second}", *map(_percent, self.detectable(comparison)), shown)
+            )
         measure = self.comparisons[0].measure.replace("_per_s", "/s").replace("_", " ")
         return f"of {measure}, by number of prompts\n{aligned(cells, [True] + [False] * (len(NUMBERS) + 1))}"
 
     def _carries(self) -> str:
         """How far the prompts of the trace itself carry."""
         number = f"{self.prompts:,} prompts"
-        found = [f"{_percent(one.detectable)} for {one.first} over {one.second}" for one in self.comparisons]
-        lines = [f"The {number} of {self.replayed.trace.label} find {', '.join(found)}."]
+        differences = [
+            f"{_percent(comparison.detectable)} for {comparison.first} over {comparison.second}"
+            for comparison in self.comparisons
+        ]
+        lines = [f"The {number} of {self.replayed.trace.label} find {', '.join(differences)}."]
         summary = self._first_tree()
         interval, length = summary.interval, f"{summary.totals.acceptance_length:.2f}"
         lines.append(f"Acceptance length of {summary.policy}: {length} [{interval.low:.2f}, {interval.high:.2f}].")
@@ -122,11 +127,11 @@ class PromptNumbers(StudyResult):
             lines.append(
                 f"Fewer than {FEW_PROMPTS} prompts: no winner is named, and intervals and all numbers here are rough."
             )
-        for one in self.comparisons:
-            needed = self.needed(one)
+        for comparison in self.comparisons:
+            needed = self.needed(comparison)
             if needed is not None and needed > self.prompts:
                 more = f"{needed - self.prompts:,} more prompts"
-                lines.append(f"{one.first} over {one.second}: {_percent(self.ratio)} takes {more}.")
+                lines.append(f"{comparison.first} over {comparison.second}: {_percent(self.ratio)} takes {more}.")
         return "\n".join(lines)
 
     def _first_tree(self) -> Summary:
@@ -156,24 +161,28 @@ def how_many(
     pairs = [(policies[0], other) for other in policies[1:]] or TYPICAL
     typed = dict.fromkeys(name for pair in pairs for name in pair)
     table = replay(trace, list(typed), cost=cost or (), draft_set=draft, progress=False)
-    labels = {one.label: one.label for machine in table.machines for one in machine.policies}
+    labels = {policy.label: policy.label for machine in table.machines for policy in machine.policies}
     labels["ar"] = "autoregressive"
-    runs, places = dict[str, PolicyRun](), list[tuple[int, int]]()
+    runs, indices = dict[str, PolicyRun](), list[tuple[int, int]]()
     plain = table.rows.filter(name="ar")
     for pair in pairs:
         for name in pair:
             label = labels[name]
             runs.setdefault(label, PolicyRun(label, table.rows.filter(policy=label), plain))
-        places.append((list(runs).index(labels[pair[0]]), list(runs).index(labels[pair[1]])))
+        indices.append((list(runs).index(labels[pair[0]]), list(runs).index(labels[pair[1]])))
     sums, names = prompt_sums(list(runs.values())), list(runs)
-    by_measure = {one: compare_pairs(sums, names, places, one) for one in ("acceptance_length", "tokens_per_s")}
-    found = by_measure[headline_measure([one for each in by_measure.values() for one in each])]
-    if sum(not math.isnan(one.log_error) for one in found) < len(found):
+    by_measure = {
+        measure: compare_pairs(sums, names, indices, measure) for measure in ("acceptance_length", "tokens_per_s")
+    }
+    comparisons = by_measure[
+        headline_measure([comparison for of_measure in by_measure.values() for comparison in of_measure])
+    ]
+    if sum(not math.isnan(comparison.log_error) for comparison in comparisons) < len(comparisons):
         raise UsageError(
-            f"{table.trace.label} has {found[0].prompts:,} prompts, of which too few have rounds to say how they vary; "
-            "record more"
+            f"{table.trace.label} has {comparisons[0].prompts:,} prompts, of which too few have rounds to say how they "
+            "vary; record more"
         )
-    return PromptNumbers(ratio, table, tuple(found))
+    return PromptNumbers(ratio, table, tuple(comparisons))
 
 
 def _percent(ratio: float) -> str:

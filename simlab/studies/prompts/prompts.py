@@ -44,7 +44,7 @@ _ENDINGS = (".jsonl", ".json", ".gz", ".parquet")
 class Copy:
     """A benchmark's files, and what they are called where they are named to a person."""
 
-    place: str
+    location: str
     paths: tuple[Path, ...]
 
     def rows(self) -> Iterator[Row]:
@@ -95,10 +95,10 @@ def _fetched(name: str, pattern: str) -> Copy:
             f"fetching {name} needs the package {error.name}, which is not installed; install it with "
             "`pip install huggingface_hub`, or give a copy of your own with --from FILE"
         ) from error
-    found = tuple(sorted(files.folder.glob(pattern)))
-    if not found:
+    matching = tuple(sorted(files.folder.glob(pattern)))
+    if not matching:
         raise PromptError(f"the dataset {name} holds none of {pattern}; give a copy of your own with --from FILE")
-    return Copy(at_revision(name, files.revision[:12]), found)
+    return Copy(at_revision(name, files.revision[:12]), matching)
 
 
 def _read(path: Path) -> Iterable[object]:
@@ -287,19 +287,19 @@ def prompts(options: PromptsOptions) -> PromptFile | PromptNumbers:
     path = Path(options.out)
     if path.exists():
         raise UsageError(f"{path} exists, and a prompt file is not overwritten; give another --out, or remove it")
-    there, of = (
+    available, of = (
         _packaged(options.name, options.source, options.split)
         if options.name in PACKAGED
         else _asked(options.name, options.source, options.split)
     )
-    chosen = _chosen(there, options.seed, options.skip, options.limit)
+    chosen = _chosen(available, options.seed, options.skip, options.limit)
     if not chosen:
         raise UsageError(
-            f"there are {len(there):,} prompts of {of}, and --skip {options.skip} leaves none; give a smaller one"
+            f"there are {len(available):,} prompts of {of}, and --skip {options.skip} leaves none; give a smaller one"
         )
     text = "".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in chosen)
     write_beside(path, lambda file: file.write(text.encode()))
-    return PromptFile(path, of, len(there), tuple(chosen))
+    return PromptFile(path, of, len(available), tuple(chosen))
 
 
 def _packaged(name: str, source: object, split: object) -> tuple[list[Prompt], str]:
@@ -315,23 +315,25 @@ def _asked(name: str, source: str | Path | None, split: str | None) -> tuple[lis
     if split not in benchmark.files:
         raise UsageError(f"{name} has the splits {', '.join(benchmark.files)}; got {split!r}")
     copy = find_copy(benchmark, split, None if source is None else str(source))
-    there: list[Prompt] = []
+    prompts: list[Prompt] = []
     for row in copy.rows():
         question = benchmark.question(row)
         if benchmark.is_of(question.number, split):
             identity = benchmark.prompt_id(question, split)
             dataset = question.dataset or benchmark.name
-            there.append({"id": identity, "dataset": dataset, "turns": list(question.turns)})
-    if not there:
-        raise PromptError(f"{copy.place} has no prompt of the split {split} of {name}; give another copy, or --split")
-    return there, f"{name}, split {split}, from {copy.place}"
+            prompts.append({"id": identity, "dataset": dataset, "turns": list(question.turns)})
+    if not prompts:
+        raise PromptError(
+            f"{copy.location} has no prompt of the split {split} of {name}; give another copy, or --split"
+        )
+    return prompts, f"{name}, split {split}, from {copy.location}"
 
 
-def _chosen(there: Sequence[Prompt], seed: int | None, skip: int, limit: int | None) -> list[Prompt]:
+def _chosen(prompts: Sequence[Prompt], seed: int | None, skip: int, limit: int | None) -> list[Prompt]:
     """Some prompts in order; a drawn order depends on the seed and the ids alone, so it is the same everywhere."""
 
     def drawn(prompt: Prompt) -> bytes:
         return hashlib.sha256(f"{seed} {prompt['id']}".encode()).digest()
 
-    ordered = list(there) if seed is None else sorted(there, key=drawn)
+    ordered = list(prompts) if seed is None else sorted(prompts, key=drawn)
     return ordered[skip : None if limit is None else skip + limit]

@@ -13,17 +13,17 @@ from simlab.policies.engine.lock_step import served_sums
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import texts_of
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import PricedPolicies
-from simlab.studies.inputs.trace import TraceJob, first_prompts, handed
+from simlab.studies.inputs.artefacts import PoliciesOnMachine
+from simlab.studies.inputs.trace import TraceJob, first_prompts, trace_handle
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
 from simlab.studies.replay.run import ReplayRun
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
-from simlab.workers.threads import not_told
+from simlab.workers.threads import ignore_progress
 
 
 def replay_batches(
-    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayRun
+    trace: Trace, draft: str, asked: Sequence[PoliciesOnMachine], limit: int | None, batch: int, options: ReplayRun
 ) -> Results:
     """Result rows, for each sequence and each machine one per policy; the seconds of a row are what its text waited.
 
@@ -40,21 +40,21 @@ def replay_batches(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no latency profile of as many texts; nothing was replayed.
     """
-    for one in (policy for each in asked for policy in each.policies):
-        check_needs(one.policy, trace.holds(draft))
-        check_batch(one.policy, batch)
-    rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
+    for policy in (policy for machine in asked for policy in machine.policies):
+        check_needs(policy.policy, trace.holds(draft))
+        check_batch(policy.policy, batch)
+    rows = [policy_row(policy, machine.prices) for machine in asked for policy in policies_at(machine.policies, batch)]
     wanted = first_prompts(trace, limit)
-    channels = channels_read(policy.policy for each in asked for policy in each.policies)
-    job = _BatchJob(handed(trace, options.workers), draft, tuple(rows), tuple(wanted), channels, batch)
+    channels = channels_read(policy.policy for machine in asked for policy in machine.policies)
+    job = _BatchJob(trace_handle(trace, options.workers), draft, tuple(rows), tuple(wanted), channels, batch)
     shown = sys.stderr.isatty() if options.progress is None else options.progress
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
-        found = []
-        for results in options.workers.results(job, range(len(rows)), not_told):
-            found.append(results)
+        parts = []
+        for results in options.workers.results(job, range(len(rows)), ignore_progress):
+            parts.append(results)
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return rows_in_order(joined_results(found), order, wanted)
+    return rows_in_order(joined_results(parts), order, wanted)
 
 
 @dataclass

@@ -32,14 +32,14 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import GivenPolicies
-from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_recording
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, in_sample_note, priced_recording
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, first_prompts
 from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import NotedPart
 from simlab.traces.results.rounds_file import RoundsFile
@@ -105,16 +105,16 @@ def route_shares(trace: Trace, draft: str, policies: Iterable[NamedPolicy], sequ
         policies: any.
         sequences: the texts.
     """
-    routers = {one.label: one.policy for one in policies if isinstance(one.policy, RoutedPolicy)}
+    routers = {policy.label: policy.policy for policy in policies if isinstance(policy.policy, RoutedPolicy)}
     if not routers:
         return {}
     replay = Replay([(policy, None) for policy in routers.values()])
     counts = [np.zeros(len(policy.routes), np.int64) for policy in routers.values()]
     channels = channels_read(routers.values())
     for texts in trace.recorded_texts(draft, sequences, ROOTS_AT_ONCE, channels):
-        for index, found in enumerate(replay.rounds(texts)):
-            if found.routes is not None:
-                counts[index] += np.bincount(found.routes, minlength=len(counts[index]))
+        for index, rounds in enumerate(replay.rounds(texts)):
+            if rounds.routes is not None:
+                counts[index] += np.bincount(rounds.routes, minlength=len(counts[index]))
     return {
         label: dict(zip(policy.route_labels, (total / max(total.sum(), 1)).tolist(), strict=True))
         for (label, policy), total in zip(routers.items(), counts, strict=True)
@@ -151,7 +151,7 @@ class ReplayTable(StudyResult):
 
     trace: Trace
     draft: str
-    machines: tuple[PricedPolicies, ...]
+    machines: tuple[PoliciesOnMachine, ...]
     rows: Results
     by: str | None = None
     batch: int | None = None
@@ -182,10 +182,10 @@ class ReplayTable(StudyResult):
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""
-        found = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
-        found |= {} if self.part is None else {"part": str(self.part)}
-        found |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
-        return found | {
+        value = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+        value |= {} if self.part is None else {"part": str(self.part)}
+        value |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
+        return value | {
             "unpriced": {label: why for machine in self.machines for label, why in machine.unpriced.items()}
         }
 
@@ -206,7 +206,9 @@ class ReplayTable(StudyResult):
             rows = results_at(self.rows, price.cost_id)
             slices = [] if self.by is None else summarise(rows, self.by)
             parts += [sentences_html(price.heading)] if len(self.machines) > 1 else []
-            parts.append(summaries_html(summarise(rows), slices, self.by or "", price.why_none, price.speedup_note))
+            parts.append(
+                summaries_html(summarise(rows), slices, self.by or "", price.no_latency_reason, price.speedup_note)
+            )
         parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
         return "\n".join([*parts, *map(sentences_html, self.unpriced_notes)])
 
@@ -301,7 +303,7 @@ def replay(options: ReplayOptions) -> ReplayTable:
     result_file, rounds_file = (None if path is None else Path(path) for path in (options.out, options.rounds))
     if result_file is not None and rounds_file is not None and realpath(result_file) == realpath(rounds_file):
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
-    with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
+    with exclusive_lock(result_file), exclusive_lock(rounds_file, "--rounds"):
         recording, draft, machines = priced_recording(
             options.trace,
             options.draft_set,
@@ -313,12 +315,12 @@ def replay(options: ReplayOptions) -> ReplayTable:
             by_default=not options.policies,
         )
         if not recording.sequences():
-            raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
+            raise TraceError(f"{recording.location} holds no sequences, so there is nothing to replay")
         noted = None if part is None else replayed_part(part, recording, draft, options.limit)
         store = None if result_file is None else ResultStore(result_file, options.resume, noted)
         file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, options.resume, noted)
-        with workers_on(ray_options(options.ray, options.workers), options.threads) as what:
-            run = ReplayRun(what, options.progress, store, file_of_rounds, part=part)
+        with workers_on(ray_options(options.ray, options.workers), options.threads) as workers:
+            run = ReplayRun(workers, options.progress, store, file_of_rounds, part=part)
             if options.batch is None:
                 rows = replay_trace(recording, draft, machines, options.limit, run)
             else:

@@ -21,7 +21,7 @@ from simlab.policies.routing.cut_rule import some_rule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts
-from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, largest_budget
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import (
@@ -83,7 +83,7 @@ def policy_row(policy: NamedPolicy, prices: Prices) -> ReplayRow:
     return ReplayRow(identity, prices, policy, 0)
 
 
-def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[ReplayRow]:
+def bound_rows(asked: PoliciesOnMachine, exact_budget: int, depth: int, best_budgets: bool) -> list[ReplayRow]:
     """The rows of the bounds.
 
     Beside policies that read channels, hindsight may take tokens from their lists too. The best budgets of one order
@@ -99,17 +99,17 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
     budget = largest_budget(asked.policies, depth)
     lists = {"channels": repr(channels)} if channels else {}
     label = f"{HINDSIGHT}:budget={budget}"
-    found = [replace(_bound(HINDSIGHT, label, {"budget": budget}, lists, asked.prices, budget), channels=channels)]
+    rows = [replace(_bound(HINDSIGHT, label, {"budget": budget}, lists, asked.prices, budget), channels=channels)]
     cost = asked.prices.cost
     if cost is not None and best_budgets and not channels:
         most = min(budget, exact_budget, cost.most_drafted)
         label = f"{HINDSIGHT}:best<={most}"
         settings = {"budget": most, "order": "ddtree"}
-        found.append(_bound(BEST_BUDGET, label, settings, {"cost": cost.cost_id}, asked.prices, most))
-    return [*found, *_route_bounds(asked)]
+        rows.append(_bound(BEST_BUDGET, label, settings, {"cost": cost.cost_id}, asked.prices, most))
+    return [*rows, *_route_bounds(asked)]
 
 
-def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
+def _route_bounds(asked: PoliciesOnMachine) -> Iterator[ReplayRow]:
     """One for the routes of each router, where all of them have layers and prices."""
     cost, seen = asked.prices.cost, set[tuple[str, ...]]()
     for policy in asked.policies:
@@ -121,10 +121,10 @@ def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
             continue
         seen.add(ids)
         label = f"{HINDSIGHT}:routes={router.described_routes}"
-        found = _bound(BEST_ROUTES, label, {"routes": router.described_routes}, dict(router.route_ids), asked.prices, 0)
+        row = _bound(BEST_ROUTES, label, {"routes": router.described_routes}, dict(router.route_ids), asked.prices, 0)
         # No bound pays for what only a rule reads.
         free = replace(router, rule=some_rule(len(router.routes)))
-        yield replace(found, channels=free.needs.made, router=free)
+        yield replace(row, channels=free.needs.made, router=free)
 
 
 def _bound(

@@ -21,8 +21,8 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, Needs, routes_of
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import PricedPolicies
-from simlab.studies.inputs.trace import TraceJob, first_prompts, handed
+from simlab.studies.inputs.artefacts import PoliciesOnMachine
+from simlab.studies.inputs.trace import TraceJob, first_prompts, trace_handle
 from simlab.studies.replay.rows import (
     ReadyRows,
     ReplayRow,
@@ -36,7 +36,7 @@ from simlab.traces.results.rounds_file import RoundRows, RoundsFile, joined_roun
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
 from simlab.workers.parts import Part
-from simlab.workers.threads import Threads, Workers, not_told
+from simlab.workers.threads import Threads, Workers, ignore_progress
 
 # ``--rounds``: why each round ended where it did.
 
@@ -45,53 +45,53 @@ NOT_KEPT, NOT_IN_TREE, BLOCK_END, TEXT_END = range(4)
 """Places in `simlab.traces.results.rounds_file.ENDINGS`."""
 
 
-def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
+def endings(needs: Needs, rounds: RoundColumns, recorded: RecordedSequence) -> Longs:
     """Why each round of a policy accepted no more, int64 ``[R]``.
 
     Args:
         needs: what the policy reads; a candidate that it does not read counts as not kept.
-        found: its rounds.
+        rounds: its rounds.
         recorded: the text.
     """
     if needs.scored:
-        return _endings_on_channels(needs, found, recorded)
+        return _endings_on_channels(needs, rounds, recorded)
     rows = recorded.rows if needs.draft else None
     if rows is None or rows.counts.shape[1] == 0:
-        return np.where(found.clipped, TEXT_END, BLOCK_END).astype(np.int64)
+        return np.where(rounds.clipped, TEXT_END, BLOCK_END).astype(np.int64)
     depth = rows.counts.shape[1]
-    missed = np.minimum(found.num_accepted, depth - 1)
-    kept = rows.counts[found.positions, missed]
-    read = kept if needs.top_k is None else np.minimum(kept, needs.top_k)
-    ranks = rows.true_ranks[found.positions, missed]
+    missed = np.minimum(rounds.num_accepted, depth - 1)
+    num_kept = rows.counts[rounds.positions, missed]
+    read = num_kept if needs.top_k is None else np.minimum(num_kept, needs.top_k)
+    ranks = rows.true_ranks[rounds.positions, missed]
     why = np.where((ranks >= 0) & (ranks < read), NOT_IN_TREE, NOT_KEPT)
-    why = np.where(found.num_accepted >= depth, BLOCK_END, why)
-    return np.where(found.clipped, TEXT_END, why).astype(np.int64)
+    why = np.where(rounds.num_accepted >= depth, BLOCK_END, why)
+    return np.where(rounds.clipped, TEXT_END, why).astype(np.int64)
 
 
-def _endings_on_channels(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
+def _endings_on_channels(needs: Needs, rounds: RoundColumns, recorded: RecordedSequence) -> Longs:
     """`endings` of trees on the lists of channels: a token is kept where a list on its true path holds it."""
     texts = texts_of([recorded])
     sources = [source_of(need) for need in needs.scored]
-    reaches = np.max([true_reaches(source, texts) for source in sources], axis=0)[found.positions]
+    reaches = np.max([true_reaches(source, texts) for source in sources], axis=0)[rounds.positions]
     deepest = max(source.at_roots(texts).num_depths() for source in sources)
-    why = np.where(found.num_accepted < reaches, NOT_IN_TREE, NOT_KEPT)
-    why = np.where(found.num_accepted >= deepest, BLOCK_END, why)
-    return np.where(found.clipped, TEXT_END, why).astype(np.int64)
+    why = np.where(rounds.num_accepted < reaches, NOT_IN_TREE, NOT_KEPT)
+    why = np.where(rounds.num_accepted >= deepest, BLOCK_END, why)
+    return np.where(rounds.clipped, TEXT_END, why).astype(np.int64)
 
 
-def _endings_of(policy: AnyPolicy, found: RoundColumns, recorded: RecordedSequence) -> Longs:
+def _endings_of(policy: AnyPolicy, rounds: RoundColumns, recorded: RecordedSequence) -> Longs:
     """The `endings` of a policy's rounds; those of a router are those of the route that served each."""
-    if found.routes is None:
-        return endings(policy.needs, found, recorded)
-    why = np.empty(found.num_rounds, np.int64)
+    if rounds.routes is None:
+        return endings(policy.needs, rounds, recorded)
+    why = np.empty(rounds.num_rounds, np.int64)
     for index, route in enumerate(routes_of(policy)):
-        why[found.routes == index] = endings(route.needs, found.of_route(index), recorded)
+        why[rounds.routes == index] = endings(route.needs, rounds.of_route(index), recorded)
     return why
 
 
 def rows_of_rounds(
     policies: Sequence[NamedPolicy],
-    found: Sequence[RoundColumns],
+    rounds: Sequence[RoundColumns],
     recorded: RecordedSequence,
     trace: Mapping[str, str],
     channel_ids: Sequence[str],
@@ -100,16 +100,16 @@ def rows_of_rounds(
 
     Args:
         policies: which had them.
-        found: the rounds of each.
+        rounds: the rounds of each.
         recorded: the text.
         trace: the columns ``text_id`` and ``draft_id``.
         channel_ids: the column of that name, of each policy.
     """
     numbers = {
-        name: np.concatenate([getattr(columns, name) for columns in found])
+        name: np.concatenate([getattr(columns, name) for columns in rounds])
         for name in ("num_drafted", "num_accepted", "num_committed", "clipped")
     }
-    positions = np.concatenate([columns.positions for columns in found])
+    positions = np.concatenate([columns.positions for columns in rounds])
     numbers |= {"position": positions, "context": positions + len(recorded.prompt.token_ids)}
     numbers["miss_depth"] = numbers["num_accepted"] + 1
     return round_rows(
@@ -117,10 +117,10 @@ def rows_of_rounds(
             {"policy": policy.label, "policy_id": policy.policy_id, "channel_ids": ids}
             for policy, ids in zip(policies, channel_ids, strict=True)
         ],
-        np.array([columns.num_rounds for columns in found], np.int64),
+        np.array([columns.num_rounds for columns in rounds], np.int64),
         numbers,
         np.concatenate(
-            [_endings_of(policy.policy, each, recorded) for policy, each in zip(policies, found, strict=True)]
+            [_endings_of(policy.policy, own, recorded) for policy, own in zip(policies, rounds, strict=True)]
         ),
         {"sequence": recorded.index, **trace},
     )
@@ -128,12 +128,15 @@ def rows_of_rounds(
 
 def rows_of_texts(policies: Sequence[NamedPolicy], texts: RecordedTexts, trace: Trace, draft: str) -> RoundRows:
     """The rows of some policies on some texts of a trace, text after text."""
-    which = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
+    ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
     channel_ids = [channel_ids_read([policy.policy], trace) for policy in policies]
-    found = [one.columns(texts) for one in Replay([(policy.policy, None) for policy in policies]).rounds(texts)]
+    rounds = [
+        text_rounds.columns(texts)
+        for text_rounds in Replay([(policy.policy, None) for policy in policies]).rounds(texts)
+    ]
     return joined_rounds(
         [
-            rows_of_rounds(policies, [each[index] for each in found], recorded, which, channel_ids)
+            rows_of_rounds(policies, [own[index] for own in rounds], recorded, ids, channel_ids)
             for index, recorded in enumerate(texts.sequences)
         ]
     )
@@ -190,7 +193,7 @@ class _Task:
 class _Unit:
     """What a worker is given: sequences of which the same is missing, and of their groups of rows one, or all."""
 
-    alike: int
+    task_set: int
     sequences: tuple[int, ...]
     group: int | None = None
 
@@ -200,7 +203,7 @@ _Part: TypeAlias = tuple[RecordedTexts, ReadyRows, tuple[NamedPolicy, ...]]
 
 
 def replay_trace(
-    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayRun | None = None
+    trace: Trace, draft: str, asked: Sequence[PoliciesOnMachine], limit: int | None, options: ReplayRun | None = None
 ) -> Results:
     """Result rows, for each sequence and each machine one per policy and those of the bounds at the end.
 
@@ -210,13 +213,17 @@ def replay_trace(
         TraceError: the store holds rows of a policy from other channels that would stay beside the new ones.
     """
     options = ReplayRun() if options is None else options
-    kept = trace.manifest.draft_sets[draft]
-    for one in (policy for each in asked for policy in each.policies):
-        check_needs(one.policy, trace.holds(draft))
+    draft_set = trace.manifest.draft_sets[draft]
+    for policy in (policy for machine in asked for policy in machine.policies):
+        check_needs(policy.policy, trace.holds(draft))
     rows: list[ReplayRow] = []
-    for each in asked:
-        rows += [policy_row(policy, each.prices) for policy in each.policies]
-        rows += [] if not options.bounds else bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
+    for machine in asked:
+        rows += [policy_row(policy, machine.prices) for policy in machine.policies]
+        rows += (
+            []
+            if not options.bounds
+            else bound_rows(machine, draft_set.exact_budget, draft_set.depth, options.best_budgets)
+        )
     wanted = first_prompts(trace, limit, options.part)
     channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
     if options.store is not None:
@@ -226,11 +233,11 @@ def replay_trace(
     missing = _missing(earlier, _rounds_done(trace, draft, earlier, channel_ids, wanted, options), rows, wanted)
     new = _replayed(trace, draft, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    found = joined_results([earlier, *new])
+    results = joined_results([earlier, *new])
     if earlier.height and options.rounds is not None:
         # A row whose rounds alone were missing is there twice, and the same.
-        found = found.unique(["sequence", "cost_id", "policy_id"], keep="first")
-    return rows_in_order(found, order, wanted)
+        results = results.unique(["sequence", "cost_id", "policy_id"], keep="first")
+    return rows_in_order(results, order, wanted)
 
 
 OwnBlocks = Mapping[int, tuple[Trace, str]]
@@ -243,22 +250,29 @@ def chain_length(policy: NamedPolicy, depth: int) -> int:
 
 
 def replayed_on_own_blocks(
-    trace: Trace, draft: str, machines: Sequence[PricedPolicies], blocks: OwnBlocks, limit: int | None, run: ReplayRun
+    trace: Trace,
+    draft: str,
+    machines: Sequence[PoliciesOnMachine],
+    blocks: OwnBlocks,
+    limit: int | None,
+    run: ReplayRun,
 ) -> Results:
     """Result rows of all policies, of chains on the recording of their own block where there is one."""
     depth = trace.manifest.draft_sets[draft].depth
-    places = {length: place for length, place in blocks.items() if length != depth}
-    groups: dict[int, list[PricedPolicies]] = {}
+    recordings = {length: recording for length, recording in blocks.items() if length != depth}
+    groups: dict[int, list[PoliciesOnMachine]] = {}
     for asked in machines:
-        by_place: dict[int, list[NamedPolicy]] = {0: []}
-        for one in asked.policies:
-            length = chain_length(one, depth)
-            by_place.setdefault(length if length in places else 0, []).append(one)
-        for length, policies in by_place.items():
+        by_recording: dict[int, list[NamedPolicy]] = {0: []}
+        for policy in asked.policies:
+            length = chain_length(policy, depth)
+            by_recording.setdefault(length if length in recordings else 0, []).append(policy)
+        for length, policies in by_recording.items():
             if policies:
-                groups.setdefault(length, []).append(PricedPolicies(asked.prices, tuple(policies)))
-    found = [replay_trace(*places.get(length, (trace, draft)), asked, limit, run) for length, asked in groups.items()]
-    return joined_results(found)
+                groups.setdefault(length, []).append(PoliciesOnMachine(asked.prices, tuple(policies)))
+    results = [
+        replay_trace(*recordings.get(length, (trace, draft)), asked, limit, run) for length, asked in groups.items()
+    ]
+    return joined_results(results)
 
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:
@@ -279,9 +293,9 @@ def _rounds_done(
         return None
     done: dict[int, set[str]] = {}
     if options.store is not None:
-        which = _which(trace, draft)
-        found = options.rounds.go_on(options.store.partners(which, channel_ids, wanted))
-        of_these = found.filter(text_id=which["text_id"], draft_id=which["draft_id"])
+        ids = _which(trace, draft)
+        rounds = options.rounds.go_on(options.store.partners(ids, channel_ids, wanted))
+        of_these = rounds.filter(text_id=ids["text_id"], draft_id=ids["draft_id"])
         for part in (of_these, earlier.filter(rounds=0)):
             for index, policy_id in part.select("sequence", "policy_id").iter_rows():
                 done.setdefault(index, set()).add(policy_id)
@@ -295,9 +309,9 @@ def _missing(
     done: dict[int, set[tuple[str | None, str]]] = {}
     for index, cost_id, policy_id in earlier.select("sequence", "cost_id", "policy_id").iter_rows():
         done.setdefault(index, set()).add((cost_id, policy_id))
-    first = {row.policy_id: place for place, row in reversed(list(enumerate(rows))) if row.policy is not None}
+    first = {row.policy_id: index for index, row in reversed(list(enumerate(rows))) if row.policy is not None}
     in_rounds = set() if rounds_done is None else set(first.values())
-    tasks = [(_Task(row, False), _Task(row, place in in_rounds)) for place, row in enumerate(rows)]
+    tasks = [(_Task(row, False), _Task(row, index in in_rounds)) for index, row in enumerate(rows)]
 
     def left(index: int) -> Iterator[_Task]:
         rows_there, rounds_there = done.get(index, set()), (rounds_done or {}).get(index, set())
@@ -310,37 +324,40 @@ def _missing(
     everything = [whole for _, whole in tasks]
     untouched = {index for index in wanted if index not in done and index not in (rounds_done or {})}
     missing = {index: everything if index in untouched else list(left(index)) for index in wanted}
-    return {index: some for index, some in missing.items() if some}
+    return {index: of_text for index, of_text in missing.items() if of_text}
 
 
 def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options: ReplayRun) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
     lengths = {record.index: len(record.text) for record in trace.sequences()}
     shown = sys.stderr.isatty() if options.progress is None else options.progress
-    total = sum(lengths[index] * len(some) for index, some in missing.items())
+    total = sum(lengths[index] * len(group) for index, group in missing.items())
     keeper = _Keeper(options.store, options.rounds)
-    alike = _alike(missing)
-    found = []
-    tasks = tuple(_groups(some) for some, _ in alike)
+    groups = _alike(missing)
+    all_results = []
+    tasks = tuple(_groups(group) for group, _ in groups)
     if options.workers.shares_memory:
-        roots, units = ROOTS_AT_ONCE, iter([_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike)])
+        roots, units = (
+            ROOTS_AT_ONCE,
+            iter([_Unit(number, tuple(indices)) for number, (_, indices) in enumerate(groups)]),
+        )
     else:
-        roots, units = ROOTS_OF_A_WORKER, _pieces(trace, alike, tasks)
-    job = _ReplayJob(handed(trace, options.workers), draft, tasks, roots)
+        roots, units = ROOTS_OF_A_WORKER, _pieces(trace, groups, tasks)
+    job = _ReplayJob(trace_handle(trace, options.workers), draft, tasks, roots)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for results, rounds, num_tokens in options.workers.results(job, units, not_told):
-            found.append(results)
+        for results, rounds, num_tokens in options.workers.results(job, units, ignore_progress):
+            all_results.append(results)
             keeper.keep(results, rounds)
             bar.update(num_tokens)
     keeper.write()
-    return found
+    return all_results
 
 
 def _pieces(
-    trace: Trace, alike: list[tuple[list[_Task], list[int]]], tasks: Sequence[Sequence[object]]
+    trace: Trace, groups: list[tuple[list[_Task], list[int]]], tasks: Sequence[Sequence[object]]
 ) -> Iterator[_Unit]:
     """Units for other processes: what lies in one shard, under some policies."""
-    for index, (_, indices) in enumerate(alike):
+    for index, (_, indices) in enumerate(groups):
         for run in trace.runs(frozenset(indices), ROOTS_A_UNIT):
             for group in range(len(tasks[index])):
                 yield _Unit(index, run, group)
@@ -364,9 +381,9 @@ class _ReplayJob(TraceJob):
 
     def parts(self, unit: _Unit) -> Iterator[_Part]:
         """The texts of a unit, some at a time, under each group of rows."""
-        wanted = self.tasks[unit.alike]
+        wanted = self.tasks[unit.task_set]
         numbers = range(len(wanted)) if unit.group is None else [unit.group]
-        ready = [self._ready(unit.alike, number) for number in numbers]
+        ready = [self._ready(unit.task_set, number) for number in numbers]
         rows = [task.row for number in numbers for task in wanted[number]]
         channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
         for texts in self.trace.recorded_texts(self.draft, unit.sequences, self.roots, channels):
@@ -379,23 +396,23 @@ class _ReplayJob(TraceJob):
         rounds = rows_of_texts(in_rounds, texts, self.trace, self.draft) if in_rounds else None
         return results, rounds, sum(len(sequence.text) for sequence in texts.sequences) * len(ready.rows)
 
-    def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
-        group = self.tasks[alike][number]
+    def _made_ready(self, index: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
+        group = self.tasks[index][number]
         in_rounds = (task.row.policy for task in group if task.with_rounds)
         return ReadyRows([task.row for task in group]), tuple(policy for policy in in_rounds if policy is not None)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
     """Sequences of which the same is missing, together; where it is one list, it is the same at a look."""
-    found: dict[tuple[tuple[str | None, str, bool], ...], tuple[list[_Task], list[int]]] = {}
+    by_key: dict[tuple[tuple[str | None, str, bool], ...], tuple[list[_Task], list[int]]] = {}
     known: dict[int, tuple[tuple[str | None, str, bool], ...]] = {}
-    for index, some in missing.items():
-        key = known.get(id(some))
+    for index, tasks in missing.items():
+        key = known.get(id(tasks))
         if key is None:
-            key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in some)
-            known[id(some)] = key
-        found.setdefault(key, (some, []))[1].append(index)
-    return list(found.values())
+            key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in tasks)
+            known[id(tasks)] = key
+        by_key.setdefault(key, (tasks, []))[1].append(index)
+    return list(by_key.values())
 
 
 def _groups(tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:

@@ -21,7 +21,7 @@ _ROUTES = "Hindsight routes are those of a router, the best in each round: no ru
 def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
     """What was replayed: trace, target, drafter, how much, and with which latency profile."""
     manifest = trace.manifest
-    sampling, kept = manifest.sampling, manifest.draft_sets[draft]
+    sampling, draft_set = manifest.sampling, manifest.draft_sets[draft]
     sequences = set(rows["sequence"].unique())
     texts = [record for record in trace.sequences() if record.index in sequences]
     prompts = {(record.prompt.dataset, record.prompt.prompt_id) for record in texts}
@@ -29,7 +29,7 @@ def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
     lines = [
         ("trace", f"{trace.label} (text {trace.text_id})"),
         ("target", f"{manifest.target.label}, {manifest.dtype}, temperature {sampling.temperature:g}"),
-        ("drafter", f"{draft}, block {kept.block_size} ({kept.depth} drafted ahead)"),
+        ("drafter", f"{draft}, block {draft_set.block_size} ({draft_set.depth} drafted ahead)"),
         ("text", f"{size}, {manifest.text_origin}"),
         *([("", trace.left_out)] if trace.left_out else []),
         *([("", f"{len(prompts)} short prompts: {_ILLUSTRATION}")] if trace.is_illustration else []),
@@ -46,13 +46,13 @@ def json_value(
     Rows name their prices, by id and in words, where there are those of several machines, and say whether their
     policy, one of ``in_sample`` or not, was fitted on the very texts.
     """
-    found: list[dict[str, object]] = []
+    summaries: list[dict[str, object]] = []
     for price in prices:
         first: dict[str, object] = {"cost_id": price.cost_id, "prices": price.heading} if len(prices) > 1 else {}
         rows_of_one = [summary.row() for summary in summarise(results_at(rows, price.cost_id), by)]
-        found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
+        summaries += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
     cost = prices[0].cost_id if len(prices) == 1 else [price.cost_id for price in prices]
-    return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
+    return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": summaries}
 
 
 def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) -> str:
@@ -71,21 +71,22 @@ def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
     """The summaries of one machine for people, and what to know beside them."""
     whole = summarise(rows)
     if by is None:
-        return f"{summary_table(whole)}\n\n{summary_notes(whole, prices.why_none, prices.speedup_note)}{_bounds(whole)}"
+        notes = summary_notes(whole, prices.no_latency_reason, prices.speedup_note)
+        return f"{summary_table(whole)}\n\n{notes}{_bounds(whole)}"
     slices = summarise(rows, by)
-    notes = summary_notes(slices, prices.why_none, prices.speedup_note)
+    notes = summary_notes(slices, prices.no_latency_reason, prices.speedup_note)
     return f"{summary_blocks(slices, whole, by)}\n\n{notes}{_bounds(whole)}"
 
 
-def _bounds(found: Sequence[Summary]) -> str:
-    names = {summary.name for summary in found}
+def _bounds(summaries: Sequence[Summary]) -> str:
+    names = {summary.name for summary in summaries}
     notes = [note for name, note in ((BEST_BUDGET, _BOUNDS), (BEST_ROUTES, _ROUTES)) if name in names]
     return "".join(f"\n{within_width(note)}" for note in notes)
 
 
-def _fastest(found: Sequence[Summary]) -> Summary:
+def _fastest(summaries: Sequence[Summary]) -> Summary:
     """The policy with the most predicted tokens per second; a bound is none."""
-    policies = [summary for summary in found if summary.name not in BOUNDS]
+    policies = [summary for summary in summaries if summary.name not in BOUNDS]
     return max(policies, key=lambda summary: summary.speed.tokens_per_s)
 
 

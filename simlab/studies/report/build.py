@@ -115,7 +115,7 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
     if not inputs.results.has_seconds:
-        why = inputs.prices.why_none if inputs.prices is not None else ""
+        why = inputs.prices.no_latency_reason if inputs.prices is not None else ""
         return TrustLabel("none", why or "The rows hold no seconds.", "caution")
     priced = set(inputs.results.predicted["cost_id"].drop_nulls())
     heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
@@ -124,14 +124,14 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
     if priced and priced == {confirmation.cost_id for confirmation in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
         return TrustLabel("match the machine", detail, "good")
-    if any(one.startswith(WHAT_IF) for one in priced):
+    if any(cost_id.startswith(WHAT_IF) for cost_id in priced):
         return TrustLabel("hypothetical, not measured", heading, "caution")
     if inputs.prices is None:
         return TrustLabel("not at hand", heading, "caution")
     file = inputs.prices.file
     if file is not None and file.is_of_others:
-        said = "of other models" if file.models_are_stated else "models not stated"
-        return TrustLabel(said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
+        label = "of other models" if file.models_are_stated else "models not stated"
+        return TrustLabel(label, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
     if file is not None and file.is_imported:
         return TrustLabel(
             "said to be of these models",
@@ -142,9 +142,9 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
-    found = inputs.results.found[0]
+    first = inputs.results.summaries[0]
     datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
-    here = f"{found.prompts} prompts of {datasets}"
+    here = f"{first.prompts} prompts of {datasets}"
     if choice.is_held_out:
         return TrustLabel("other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
     detail = f"The best of the table is picked {choice.origin}: {here}. It looks better than it will on others."
@@ -160,7 +160,7 @@ def footer_text(inputs: ReportInputs) -> str:
     parts += [f"draft set {', '.join(drafts)}"] if drafts else []
     parts += [f"latency profiles {', '.join(costs)}"] if costs else []
     if inputs.trace is not None:
-        parts.append(f"trace {inputs.trace.place}")
+        parts.append(f"trace {inputs.trace.location}")
     ids = {finalist.policy: finalist.policy_id for finalist in inputs.results.finalists}
     parts.append("policies " + ", ".join(f"{label} ({policy_id})" for label, policy_id in ids.items()))
     return " · ".join(parts)
@@ -192,7 +192,9 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     verdict = verdict_of(inputs.results, _choice(inputs), caveats)
     shown = _shown(inputs, verdict)
     sections = _sections(inputs, shown, num_texts, missing)
-    measured = [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
+    measured = [
+        f"Measured: {confirmation.verdict.splitlines()[0]}" for confirmation in inputs.confirmed if confirmation.verdict
+    ]
     html = report_page(
         title,
         [verdict.sentence, *verdict.more, *measured, *missing],
@@ -247,10 +249,10 @@ def chart_of(inputs: ReportInputs, key: str) -> Chart:
     """
     if key == "speed":
         return speed_chart(inputs.results)
-    place, shown = CHARTS.index(key), _shown(inputs, verdict_of(inputs.results, _choice(inputs)))
-    if inputs.trace is None and place >= CHARTS.index("depths"):
+    index, shown = CHARTS.index(key), _shown(inputs, verdict_of(inputs.results, _choice(inputs)))
+    if inputs.trace is None and index >= CHARTS.index("depths"):
         raise UsageError(f"the picture `{key}` needs the trace of the results; give it with --trace DIR")
-    if inputs.cost is None and place >= CHARTS.index("maxima"):
+    if inputs.cost is None and index >= CHARTS.index("maxima"):
         raise UsageError(f"the picture `{key}` needs the cost file of the results; give it with --cost FILE")
     parts: list[Part | None]
     if key.startswith("by-"):
@@ -263,7 +265,7 @@ def chart_of(inputs: ReportInputs, key: str) -> Chart:
     elif key == "costs":
         parts = [*_costs(inputs)]
     else:
-        parts = [*(_curves(inputs, []) if place >= CHARTS.index("maxima") else _scoring(inputs))]
+        parts = [*(_curves(inputs, []) if index >= CHARTS.index("maxima") else _scoring(inputs))]
     for part in parts:
         if isinstance(part, Chart) and part.key == key:
             return part
@@ -282,8 +284,8 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     results = inputs.results
     chain = results.chain()
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
-    found = [*([chain] if chain else []), *([verdict.best] if verdict.best else []), *ran, *results.finalists]
-    return list({summary.policy_id: summary for summary in found}.values())[:MOST_SHOWN]
+    summaries = [*([chain] if chain else []), *([verdict.best] if verdict.best else []), *ran, *results.finalists]
+    return list({summary.policy_id: summary for summary in summaries}.values())[:MOST_SHOWN]
 
 
 _SECTIONS = {
@@ -348,36 +350,36 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
     if has_rounds and inputs.cost is not None:
         makers |= {"curves": lambda: _curves(inputs, missing), "costs": lambda: _costs(inputs)}
     heading = "" if inputs.prices is None else inputs.prices.heading
-    found = []
+    sections = []
     for key, parts in makers.items():
         title, text = _SECTIONS[key]
         with step("report", title):
-            found.append(Section(key, title, text or heading, parts()))
-    return found
+            sections.append(Section(key, title, text or heading, parts()))
+    return sections
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
-    found: list[Part] = [chart for chart in charts if chart is not None]
-    return found or ["All prompts are of one dataset, turn and range of lengths."]
+    parts: list[Part] = [chart for chart in charts if chart is not None]
+    return parts or ["All prompts are of one dataset, turn and range of lengths."]
 
 
 def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
-    said = [
+    notes = [
         text for confirmation in inputs.confirmed for text in (confirmation.prediction, _order(confirmation)) if text
     ]
-    return [*(part for part in parts if part is not None), *said]
+    return [*(part for part in parts if part is not None), *notes]
 
 
 def _order(confirmation: Confirmation) -> str:
     """Whether the prediction orders policies as the measurement does."""
-    found = confirmation.rank_agreement
-    if not found.get("separate"):
+    agreement = confirmation.rank_agreement
+    if not agreement.get("separate"):
         return "No pair of policies was measured so precisely that its order is known."
     return (
-        f"Of {found['pairs']} pairs of policies {found['separate']} have a measured interval that leaves out equality; "
-        f"the prediction orders {found['same_order']} of these the same way."
+        f"Of {agreement['pairs']} pairs of policies {agreement['separate']} have a measured interval that leaves out "
+        f"equality; the prediction orders {agreement['same_order']} of these the same way."
     )
 
 
@@ -399,10 +401,10 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
     assert draft is not None
-    kept = trace.manifest.draft_sets[draft]
+    draft_set = trace.manifest.draft_sets[draft]
     named = inputs.named(_SCORED)
     prompts = list(dict.fromkeys((text.prompt.dataset, text.prompt.prompt_id) for text in inputs.texts()))
-    limits = ScoringLimits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
+    limits = ScoringLimits(min(64, draft_set.exact_budget), (16,), min(64, draft_set.min_width))
     texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
     cost = inputs.cost if inputs.cost is not None and inputs.cost.most_drafted >= max(limits.caps) else None
     return scoring_parts(score_trace(named, prompts, texts, limits, cost), [policy.label for policy in named])
@@ -425,7 +427,7 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
     machine = curve_machine(cost, most)
     roots = CurveRoots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
     rows, settings = curve_rows(orders, [machine], roots, most)
-    found, names = curve_summaries(rows, settings), [f"{setting.edges} probabilities" for setting in settings]
+    summaries, names = curve_summaries(rows, settings), [f"{setting.edges} probabilities" for setting in settings]
     worst = worst_example(
         rows,
         settings[0],
@@ -434,7 +436,12 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
         lambda index: next(trace.recorded_texts(draft, [index])),
         most,
     )
-    return [maxima_chart(found, names), regret_chart(found, names), example_chart(worst), budget_chart(settings, names)]
+    return [
+        maxima_chart(summaries, names),
+        regret_chart(summaries, names),
+        example_chart(worst),
+        budget_chart(settings, names),
+    ]
 
 
 def _costs(inputs: ReportInputs) -> list[Part]:

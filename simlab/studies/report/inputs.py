@@ -16,7 +16,7 @@ from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.user_file import names_code
 from simlab.policy import GivenPolicies
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, priced_policies
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
@@ -99,19 +99,19 @@ class ReportInputs:
         artefacts = None
         if self.trace is not None and self.draft is not None:
             artefacts = TraceArtefacts(self.prices or no_prices(), self.trace, self.draft)
-        found: list[NamedPolicy] = []
+        policies: list[NamedPolicy] = []
         for label in labels:
             if label not in known and names_code(label):
                 continue
             try:
                 made = [known[label]] if label in known else parse_policies([label], artefacts)
                 if self.trace is not None and self.draft is not None:
-                    for one in made:
-                        check_channels(one.policy, self.trace.holds(self.draft))
+                    for policy in made:
+                        check_channels(policy.policy, self.trace.holds(self.draft))
             except SimlabError:
                 continue
-            found += made
-        return found
+            policies += made
+        return policies
 
 
 def inputs_of_replay(
@@ -119,7 +119,7 @@ def inputs_of_replay(
 ) -> ReportInputs:
     """Rows of policies that are replayed for the report."""
     if not trace.sequences():
-        raise TraceError(f"{trace.place} holds no sequences, so there is nothing to report")
+        raise TraceError(f"{trace.location} holds no sequences, so there is nothing to report")
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit, by_default=not typed)
@@ -128,7 +128,7 @@ def inputs_of_replay(
     return inputs_of_rows(rows, machine, trace, draft)
 
 
-def inputs_of_rows(rows: Results, machine: PricedPolicies, trace: Trace, draft: str) -> ReportInputs:
+def inputs_of_rows(rows: Results, machine: PoliciesOnMachine, trace: Trace, draft: str) -> ReportInputs:
     """Rows that were replayed here: of the policies of one machine, and maybe of others."""
     inputs = _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
     more = tuple(filter(None, (trace.left_out, machine.left_out)))
@@ -136,10 +136,10 @@ def inputs_of_rows(rows: Results, machine: PricedPolicies, trace: Trace, draft: 
 
 
 def inputs_of_results(
-    places: Sequence[Path], trace: TraceSource | None, draft_name: str | None, cost: Path | None
+    paths: Sequence[Path], trace: TraceSource | None, draft_name: str | None, cost: Path | None
 ) -> ReportInputs:
     """Rows of result files, and of folders of confirm with their summaries."""
-    files = [results_of(path) for path in places]
+    files = [results_of(path) for path in paths]
     rows = joined_results([read_results(path) for path in files])
     if rows.is_empty():
         raise UsageError(f"{', '.join(map(str, files))}: there are no rows")
@@ -147,8 +147,8 @@ def inputs_of_results(
     if len(texts) > 1:
         raise UsageError(f"a report is of one set of texts; the results are of {', '.join(texts)}: give those of one")
     served = _served(rows)
-    confirmed = tuple(read_confirmation(path) for path in places if path.is_dir())
-    recording = _trace_of(trace, places, texts[0])
+    confirmed = tuple(read_confirmation(path) for path in paths if path.is_dir())
+    recording = _trace_of(trace, paths, texts[0])
     draft = None if recording is None else _draft_of(recording, rows, draft_name)
     cost_id = _cost_id(rows)
     prices = None if recording is None or draft is None else _prices_of(cost, recording, draft, cost_id)
@@ -160,8 +160,8 @@ def inputs_of_results(
 
 def _check_same_texts(rows: Results) -> None:
     """Refuse rows of policies that are not all of the same texts, since what differs might be the texts."""
-    found = rows.group_by("policy", maintain_order=True).agg(pl.col("sequence").unique().sort())
-    for (first, ours), (other, theirs) in pairwise(found.iter_rows()):
+    texts_of = rows.group_by("policy", maintain_order=True).agg(pl.col("sequence").unique().sort())
+    for (first, ours), (other, theirs) in pairwise(texts_of.iter_rows()):
         if ours != theirs:
             raise UsageError(
                 f"the rows of {first} are of {len(ours):,} texts and those of {other} of {len(theirs):,}, not the "
@@ -222,14 +222,14 @@ def _served(rows: Results) -> str:
     return f"Texts were decoded {batches[0]} at a time, in autoregressive decoding too; {narrow}."
 
 
-def _trace_of(source: TraceSource | None, places: Sequence[Path], text_id: str) -> Trace | None:
+def _trace_of(source: TraceSource | None, paths: Sequence[Path], text_id: str) -> Trace | None:
     """The trace that was named, or one at hand whose texts these are."""
     if source is not None:
         trace = opened(source)
         if trace.text_id != text_id:
-            raise UsageError(f"--trace {trace.place} holds the texts {trace.text_id}; the results are of {text_id}")
+            raise UsageError(f"--trace {trace.location} holds the texts {trace.text_id}; the results are of {text_id}")
         return trace
-    for folder in (*(path / "trace" for path in places), packaged_trace()):
+    for folder in (*(path / "trace" for path in paths), packaged_trace()):
         if (folder / "manifest.json").is_file():
             trace = open_trace(folder)
             if trace.text_id == text_id:
@@ -245,8 +245,8 @@ def _draft_of(trace: Trace, rows: Results, draft_name: str | None) -> str:
 
 def _cost_id(rows: Results) -> str | None:
     """The prices of most predicted rows."""
-    found = rows.filter(rows["kind"] == "predicted")["cost_id"].drop_nulls()
-    return None if found.is_empty() else str(found.mode()[0])
+    cost_ids = rows.filter(rows["kind"] == "predicted")["cost_id"].drop_nulls()
+    return None if cost_ids.is_empty() else str(cost_ids.mode()[0])
 
 
 def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None) -> Prices | None:

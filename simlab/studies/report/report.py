@@ -116,12 +116,12 @@ def report(options: ReportOptions) -> Report:
     else:
         trace = opened(options.trace, [] if path is None else [path])
         inputs = inputs_of_replay(trace, options.draft_set, path, options.policies, options.limit)
-    asked = tuple(read_crosscheck(Path(one)) for one in options.crosscheck)
+    asked = tuple(read_crosscheck(Path(path)) for path in options.crosscheck)
     for summary in asked:
         if summary.text_id not in set(inputs.rows["text_id"]):
             raise UsageError(
-                f"the crosscheck in {summary.place} is of the texts {summary.text_id}, and the report of others; give "
-                "one of the same trace"
+                f"the crosscheck in {summary.location} is of the texts {summary.text_id}, and the report of others; "
+                "give one of the same trace"
             )
     inputs = replace(inputs, optimum=chosen, crosschecks=asked)
     made = Report(*built_page(inputs, options.title, options.texts, options.command))

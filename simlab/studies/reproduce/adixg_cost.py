@@ -82,7 +82,7 @@ def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
             "correlation_of_neighbours": serving["correlation"],
             "correlation_of_independent_rounds_below": serving["correlation_limit"],
             "by_order": {name: _nested(estimate) for name, estimate in serving["by_order"].items()},
-            "paired_percent": [round(one, 4) for one in rounds["percent"]],
+            "paired_percent": [round(value, 4) for value in rounds["percent"]],
             "passes": [
                 row | {name: round(row[name], 4) for name in ("median_ms", "profiled_ms")} for row in passes.to_dicts()
             ],
@@ -158,10 +158,10 @@ def held_out_errors(cells: pl.DataFrame, k_ms: float) -> Row:
     ]
     by_size = left.group_by("sweep", "tokens", maintain_order=True).agg(squares).sort("sweep", "tokens")
     sums = np.ascontiguousarray(by_size.select("profile", "additive").to_numpy())
-    profile, additive = (float(one) for one in np.sqrt(sums.sum(axis=0) / left.height))
+    profile, additive = (float(error) for error in np.sqrt(sums.sum(axis=0) / left.height))
     (ends,) = intervals_of(log_products(sums, np.array([[0.5, -0.5]])))
-    told = is_known(ends) and ends.high - ends.low <= math.log(_WIDEST)
-    interval = Interval(math.exp(ends.low), math.exp(ends.high)) if told else UNKNOWN
+    is_narrow = is_known(ends) and ends.high - ends.low <= math.log(_WIDEST)
+    interval = Interval(math.exp(ends.low), math.exp(ends.high)) if is_narrow else UNKNOWN
     counted = {"k_us": 1000 * k_ms, "cells": left.height, "sizes": len(sums)}
     errors = {"profile_ms": profile, "additive_ms": additive}
     return counted | errors | {"reduction": Estimate(profile / additive, interval)}
@@ -286,7 +286,7 @@ def _compared(
         (f"{ceiling}vLLM's price", unknown, theirs(rf"{fell}`([\d.]+)%`"), 2),
         (f"{ceiling}corrected", unknown, theirs(rf"{fell}`[\d.]+%` to `([\d.]+)%`"), 2),
     ]
-    return [ComparedFigure(*one) for one in shown]
+    return [ComparedFigure(*figure) for figure in shown]
 
 
 def _errors_text(errors: Mapping[str, Row]) -> str:

@@ -80,7 +80,7 @@ def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[
         **whole_block.row("whole_block_share", digits=None),
         **least_accepted.row("least_accepted_per_verified", digits=None),
         "rows": rows,
-        "comparisons": [each.row() for each in against],
+        "comparisons": [comparison.row() for comparison in against],
     }
     quoted, baseline = (figure.value for figure in study.figures)
     pooled, macro = (
@@ -97,8 +97,12 @@ def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[
         (f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", f"{least_accepted:4}"),
     ]
     intervals, ends = (means.pooled.interval, means.macro.interval), means.over.interval
-    side = "lies within an interval" if any(each.low <= baseline <= each.high for each in intervals) else "lies outside"
-    side = "lies above both intervals" if all(baseline > each.high for each in intervals) else side
+    side = (
+        "lies within an interval"
+        if any(interval.low <= baseline <= interval.high for interval in intervals)
+        else "lies outside"
+    )
+    side = "lies above both intervals" if all(baseline > interval.high for interval in intervals) else side
     over = f"{100 * (means.over.value - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
     parts = [
         study.heading,

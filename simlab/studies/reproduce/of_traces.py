@@ -23,7 +23,7 @@ from simlab.analysis.table.text import is_known, number, with_interval
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import path_or_none
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note, largest_budget
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
@@ -63,9 +63,9 @@ def averaging(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Ro
         replayed = _replayed(trace, draft, policies, options)
         runs = [_run(replayed, policy.label) for policy in policies]
         means, flips = [both_means(run) for run in runs], find_ranking_flips(runs)
-        parts.append(_averaging_text(trace.place, means, flips))
-        rows += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in means]
-        turned += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in flips]
+        parts.append(_averaging_text(trace.location, means, flips))
+        rows += [{"place": trace.location, "text_id": trace.text_id, **mean.row()} for mean in means]
+        turned += [{"place": trace.location, "text_id": trace.text_id, **flip.row()} for flip in flips]
         sampled += artefacts.in_sample(policies)
     released = both_means(run_of_rounds(read_released(), "as released"))
     parts.append(_averaging_text("rounds of DDTree++", [released], []).rstrip())
@@ -98,8 +98,10 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
     _check_alike(trace, draft, dev, dev_draft)
     prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     if prices.cost is None:
-        raise CostError(f"the budget is chosen by its speed, which needs a latency profile. {prices.why_none}")
-    exact = min(each.manifest.draft_sets[name].exact_budget for each, name in ((trace, draft), (dev, dev_draft)))
+        raise CostError(f"the budget is chosen by its speed, which needs a latency profile. {prices.no_latency_reason}")
+    exact = min(
+        recording.manifest.draft_sets[name].exact_budget for recording, name in ((trace, draft), (dev, dev_draft))
+    )
     reach = min(exact, prices.cost.most_drafted)
     grid = [budget for budget in GRID if budget <= reach]
     if not grid:
@@ -110,18 +112,18 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
     dev_prices = prices_for_trace(path_or_none(options.cost), dev, dev_draft, options.limit)
     dev_prices = dev_prices.reaching(largest_budget(policies, dev.manifest.draft_sets[dev_draft].depth))
     if prices.cost is None or dev_prices.cost is None:
-        raise CostError(prices.why_none or dev_prices.why_none)
+        raise CostError(prices.no_latency_reason or dev_prices.no_latency_reason)
     on_dev = [_budget_row(_replayed(dev, dev_draft, policies, options, dev_prices), tree) for tree in trees]
     rows = _replayed(trace, draft, policies, options, prices)
     here = [_budget_row(rows, tree) for tree in trees]
     # The smaller of equal budgets, since these stand first.
-    chosen, optimistic = (max(some, key=lambda row: row["tokens_per_s"])["policy"] for some in (on_dev, here))
+    chosen, optimistic = (max(rows, key=lambda row: row["tokens_per_s"])["policy"] for rows in (on_dev, here))
     figures = reproduced_figures(study, rows, {"chain": "chain", "ddtree": chosen})
-    tried = ["/".join(map(str, some)) for some in (GRID, grid)]
+    tried = ["/".join(map(str, sizes)) for sizes in (GRID, grid)]
     checks = [*_checks(study, trace, draft, options.limit), _check("budgets tried", *tried)]
     same = "the same budget" if chosen == optimistic else optimistic
     parts = [
-        f"{study.heading}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
+        f"{study.heading}\n{_ours(trace)}\ndev      {dev.location} (text {dev.text_id})\nlatency  {prices.heading}",
         _figures_text(figures),
         _budgets_text(on_dev, "on dev prompts", chosen),
         _budgets_text(here, "on evaluation prompts", chosen),
@@ -146,8 +148,8 @@ def _replayed(
     trace: Trace, draft: str, policies: Sequence[NamedPolicy], options: ReproduceOptions, prices: Prices | None = None
 ) -> Results:
     if not any(len(record.text) > 1 for record in trace.sequences()):
-        raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
-    asked = PricedPolicies(no_prices() if prices is None else prices, tuple(policies))
+        raise TraceError(f"{trace.location} holds no rounds, so there is nothing to reproduce")
+    asked = PoliciesOnMachine(no_prices() if prices is None else prices, tuple(policies))
     replay = ReplayRun(progress=options.progress, best_budgets=False)
     return replay_trace(trace, draft, [asked], options.limit, replay)
 
@@ -173,7 +175,7 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
         rows: result rows of autoregressive decoding and the policies.
         policies: which policy of the rows stands for each of theirs, by its name there.
     """
-    found = []
+    figures = []
     for figure in published.figures:
         label = policies[figure.policy]
         run = _run(rows, label, rows.filter(pl.col("name") == BASELINE))
@@ -185,7 +187,7 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
         }[figure.measure]
         ends = ours.interval
         within = ends.low - 0.005 <= figure.value <= ends.high + 0.005
-        found.append(
+        figures.append(
             {
                 "policy": label,
                 "measure": figure.measure,
@@ -196,7 +198,7 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
                 "within_interval": within if is_known(ends) else None,
             }
         )
-    return found
+    return figures
 
 
 def checks_of_trace(
@@ -216,11 +218,11 @@ def checks_of_trace(
     """
     if not published.setup:
         raise ValueError(f"{published.name} is of no trace")
-    kept, thinking = manifest.draft_sets[draft], manifest.chat_template_kwargs.get("enable_thinking")
+    draft_set, thinking = manifest.draft_sets[draft], manifest.chat_template_kwargs.get("enable_thinking")
     ours = {
         "target": manifest.target.name,
-        "drafter": kept.model.name,
-        "block": str(kept.block_size),
+        "drafter": draft_set.model.name,
+        "block": str(draft_set.block_size),
         "dtype": str(manifest.dtype),
         "temperature": f"{manifest.sampling.temperature:g}",
         "thinking": ("on" if thinking else "off") if isinstance(thinking, bool) else "not set",
@@ -259,11 +261,11 @@ def _checked(checks: Sequence[Row]) -> Row:
 
 def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
     """Refuse a budget that is chosen on prompts on which it is reported."""
-    here, there = (
-        {tuple(one.texts[index].prompt.token_ids.tolist()) for index in first_prompts(one, limit)}
-        for one in (trace, dev)
+    judged, chosen_on = (
+        {tuple(recording.texts[index].prompt.token_ids.tolist()) for index in first_prompts(recording, limit)}
+        for recording in (trace, dev)
     )
-    shared = len(here & there)
+    shared = len(judged & chosen_on)
     if shared:
         raise UsageError(
             f"{shared} prompts of --dev-trace are among those of --trace; choose the budget on others than those on "
@@ -273,10 +275,12 @@ def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
 
 def _check_alike(trace: Trace, draft: str, dev: Trace, dev_draft: str) -> None:
     first, second = trace.manifest, dev.manifest
-    kept, other = first.draft_sets[draft], second.draft_sets[dev_draft]
-    is_same = first.target.is_same(second.target) and kept.model.is_same(other.model)
-    if not is_same or kept.block_size != other.block_size:
-        raise UsageError(f"{trace.place} and {dev.place} are of different models or blocks; expected the same of both")
+    draft_set, other = first.draft_sets[draft], second.draft_sets[dev_draft]
+    is_same = first.target.is_same(second.target) and draft_set.model.is_same(other.model)
+    if not is_same or draft_set.block_size != other.block_size:
+        raise UsageError(
+            f"{trace.location} and {dev.location} are of different models or blocks; expected the same of both"
+        )
 
 
 def _ours(trace: Trace) -> str:
@@ -342,7 +346,7 @@ def _published_means_text() -> str:
     return table("lrrrl", columns, rows)
 
 
-def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
+def _averaging_text(location: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
     """Both means of each policy of a trace, and the pairs that they rank differently."""
     rows = []
     for both in means:
@@ -352,7 +356,7 @@ def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[Rank
         pooled, macro = (with_interval(estimate.value, estimate.interval) for estimate in (both.pooled, both.macro))
         over = f"{100 * (both.over.value - 1):+.1f} %{interval}"
         rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
-    columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
+    columns = [(f"{location}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
     columns += [("macro avg [95 %]", "{macro}"), ("larger by, paired [95 %]", "{over}")]
     parts = [table("l", columns, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
     return "\n".join([*parts, *rough_intervals(means[0].prompts)])
@@ -362,8 +366,10 @@ def _flips_text(pairs: int, flips: Sequence[RankingFlip]) -> str:
     """Which rankings turn round."""
     if not flips:
         return f"No ranking flips among {pairs} pairs." if pairs else ""
-    told = sum(one.is_certain for one in flips)
-    lines = [f"{len(flips)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
+    num_certain = sum(flip.is_certain for flip in flips)
+    lines = [
+        f"{len(flips)} of {pairs} pairs are ranked the other way round; both means tell {num_certain} of them apart:"
+    ]
     for flip in flips:
         ratios = [f"{100 * (comparison.ratio - 1):+.2f} %" for comparison in (flip.pooled, flip.macro)]
         names = f"{flip.pooled.first} over {flip.pooled.second}"

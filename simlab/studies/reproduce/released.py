@@ -98,7 +98,7 @@ def read_release(name: str) -> Release:
         raise SimlabError(f"the list of files of {name} is missing from {path}; install simlab again")
     listed = parse_json(file_text(path))
     assert isinstance(listed, dict)
-    digests = {key: (one["bytes"], one["sha256"]) for key, one in listed["files"].items()}
+    digests = {key: (file["bytes"], file["sha256"]) for key, file in listed["files"].items()}
     return Release(name, listed["repository"], listed["commit"], listed["licence"], digests)
 
 
@@ -108,11 +108,11 @@ class ReleasedFiles:
 
     Attributes:
         release: which.
-        place: a clone, a folder with the same paths, or an address; None: where it was released.
+        location: a clone, a folder with the same paths, or an address; None: where it was released.
     """
 
     release: Release
-    place: str | Path | None = None
+    location: str | Path | None = None
     _checked: dict[str, Path] = field(default_factory=dict, init=False)
 
     def path(self, name: str) -> Path:
@@ -129,10 +129,10 @@ class ReleasedFiles:
             raise ValueError(f"{name} is no file of {self.release.name}")
         if name not in self._checked:
             address = f"https://raw.githubusercontent.com/{self.release.repository}/{self.release.commit}"
-            place = str(address if self.place is None else self.place)
-            if not place.strip():
+            where = str(address if self.location is None else self.location)
+            if not where.strip():
                 raise UsageError("--data is empty; expected a clone of the repository, or an address")
-            self._checked[name] = self._fetched(place, name) if "://" in place else self._in_folder(Path(place), name)
+            self._checked[name] = self._fetched(where, name) if "://" in where else self._in_folder(Path(where), name)
         return self._checked[name]
 
     def names(self, *starts: str, end: str = "") -> list[str]:
@@ -174,7 +174,9 @@ class ReleasedFiles:
 
     def quoted_cell(self, name: str, column: str, **row: str) -> Quoted:
         """A number in the only row of a CSV file that has these values."""
-        (matching,) = [one for one in self.rows(name) if all(one[key] == value for key, value in row.items())]
+        (matching,) = [
+            candidate for candidate in self.rows(name) if all(candidate[key] == value for key, value in row.items())
+        ]
         where = ", ".join(f"{key} {value}" for key, value in row.items())
         return self.quoted(name, float(matching[column]), f"{column} of {where}")
 
@@ -210,13 +212,13 @@ class ReleasedFiles:
             raise self.release.with_commands(refusal)
         return path
 
-    def _fetched(self, place: str, name: str) -> Path:
+    def _fetched(self, where: str, name: str) -> Path:
         folder, _, last = name.rpartition("/")
         num_bytes, sha256 = self.release.files[name]
         try:
-            return fetched_file(f"{place.rstrip('/')}/{folder}".rstrip("/"), last, num_bytes, sha256)
+            return fetched_file(f"{where.rstrip('/')}/{folder}".rstrip("/"), last, num_bytes, sha256)
         except NotAsListedError as error:
-            refusal = SimlabError(f"{place}/{name} is not as it was released; give a clone with --data:")
+            refusal = SimlabError(f"{where}/{name} is not as it was released; give a clone with --data:")
             raise self.release.with_commands(refusal) from error
         except TraceError as error:
             refusal = SimlabError(f"{str(error).rstrip('.')}; or give a clone with --data:")
@@ -370,7 +372,7 @@ def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping
 
 def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:
     """A row as JSON has it: an estimate becomes its value and the ends of its interval, with so many decimals."""
-    found: Row = {}
+    values: Row = {}
     for name, value in row.items():
-        found |= value.row(name, digits=digits) if isinstance(value, Estimate) else {name: value}
-    return found
+        values |= value.row(name, digits=digits) if isinstance(value, Estimate) else {name: value}
+    return values

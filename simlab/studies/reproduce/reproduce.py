@@ -91,25 +91,25 @@ def reproduce(options: ReproduceOptions) -> Reproduction:
         raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")
     if name is None:
         return _listed()
-    one = PUBLISHED[name]
-    text, values = _of_release(options, one) if one.release else _OTHERS[name](options, one)
-    return Reproduction(text, {"name": one.name, "title": one.title, "source": one.source, **values})
+    published = PUBLISHED[name]
+    text, values = _of_release(options, published) if published.release else _OTHERS[name](options, published)
+    return Reproduction(text, {"name": published.name, "title": published.title, "source": published.source, **values})
 
 
 def _listed() -> Reproduction:
     """The figures that are known, and whether each can be run here."""
     studies = PUBLISHED.values()
     keys = ("name", "state", "title", "source", "missing")
-    rows = [{key: getattr(one, key) for key in keys} for one in studies]
+    rows = [{key: getattr(published, key) for key in keys} for published in studies]
     lines = [table("l", [("name", "{name}"), ("state", "{state}"), ("what", "{title}")], rows)]
-    lines += [f"{one.name}: {one.missing}." for one in studies if one.missing]
+    lines += [f"{published.name}: {published.missing}." for published in studies if published.missing]
     return Reproduction("\n\n".join(lines), {"rows": rows})
 
 
-def _of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+def _of_release(options: ReproduceOptions, published: PublishedStudy) -> tuple[str, Row]:
     """A study of released files, as text and as values."""
-    release = read_release(one.release)
-    found = RELEASED[one.name](ReleasedFiles(release, options.data), options)
-    values = {"commit": release.commit, "licence": release.licence, **found.to_json()}
-    page = f"What follows from these figures: docs/explanation/published/{one.name}.md"
-    return f"{one.title}\ntheirs   {release.source}\n\n{found.text()}\n\n{page}", values
+    release = read_release(published.release)
+    findings = RELEASED[published.name](ReleasedFiles(release, options.data), options)
+    values = {"commit": release.commit, "licence": release.licence, **findings.to_json()}
+    page = f"What follows from these figures: docs/explanation/published/{published.name}.md"
+    return f"{published.title}\ntheirs   {release.source}\n\n{findings.text()}\n\n{page}", values

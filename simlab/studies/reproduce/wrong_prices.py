@@ -22,7 +22,7 @@ from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
 from simlab.ids import content_id
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace, prices_of_file
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
@@ -105,11 +105,11 @@ class WrongPrices:
         }
 
 
-def _shown(one: Row) -> Row:
-    percent: Estimate | None = one["percent"]
+def _shown(row: Row) -> Row:
+    percent: Estimate | None = row["percent"]
     if percent is None:
-        return one | {"faster": "" if one["by"] == RIGHT else "same choice", "ends": ""}
-    return one | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
+        return row | {"faster": "" if row["by"] == RIGHT else "same choice", "ends": ""}
+    return row | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
 
 
 def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices:
@@ -170,19 +170,19 @@ def compared_choices(
     """
     to_choose, to_evaluate = halves
     chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, to_choose)) for by, labels in policies.items()}
-    found = []
+    choices = []
     for by, policy in chosen.items():
         same = policy == chosen[RIGHT]
         percent = None if same else _faster_percent(rows[RIGHT], policy, chosen[RIGHT], to_evaluate)
-        found.append({"setting": setting, "by": by, "policy": policy, "percent": percent})
-    return found
+        choices.append({"setting": setting, "by": by, "policy": policy, "percent": percent})
+    return choices
 
 
 def at_one_context(prices: Prices) -> Prices:
     """Prices as a profile at one context says them: those of the longest one, whatever the context of a round."""
     cost = prices.cost
     if cost is None:
-        raise CostError(f"a profile at one context needs a latency profile. {prices.why_none}")
+        raise CostError(f"a profile at one context needs a latency profile. {prices.no_latency_reason}")
     seconds = {stage: np.repeat(rows[-1:], len(rows), axis=0) for stage, rows in cost.seconds.items()}
     name = content_id({"cost": cost.cost_id, "at_context": cost.longest_context})
     wrong = CostTable(name, cost.contexts, seconds, block_size=cost.block_size, origin=cost.origin)
@@ -200,10 +200,10 @@ def _served_prices(served: pl.DataFrame, trace: Trace, draft: str, limit: int | 
 
     At the longest context the engine leaves room for the tokens of the pass.
     """
-    each, before = pl.col("tokens") // pl.col("requests"), pl.col("context")
-    is_longest = before > before.max() - each
+    per_request, before = pl.col("tokens") // pl.col("requests"), pl.col("context")
+    is_longest = before > before.max() - per_request
     context = pl.when(is_longest).then(before.max() + 1).otherwise(pl.max_horizontal(before, pl.lit(1)))
-    timings = served.select(each, context.alias("context"), "median_ms").iter_rows()
+    timings = served.select(per_request, context.alias("context"), "median_ms").iter_rows()
     target, drafter = (ModelInfo(name, "", UNKNOWN) for name in ("MiniCPM5-2B", "none timed"))
     about = ImportedFor(target, drafter, 1, 0.0, 0, 1.0, "NVIDIA H100, vLLM", "bfloat16")
     requests = served["requests"][0]
@@ -226,12 +226,12 @@ def _replayed(
     # A rule that reads prices weighs those of one text.
     reach = 0 if right.batch != 1 or right.cost is None else right.cost.most_drafted
     rules = {by: [_rule(trace, draft, prices, reach, by)] if reach else [] for by, prices in every.items()}
-    chosen_by_any = tuple(rule for some in rules.values() for rule in some)
-    asked = [PricedPolicies(right, (*fixed, *chosen_by_any))]
-    asked += [PricedPolicies(one, (*fixed, *rules[by])) for by, one in every.items() if by != RIGHT]
+    chosen_by_any = tuple(rule for chosen in rules.values() for rule in chosen)
+    asked = [PoliciesOnMachine(right, (*fixed, *chosen_by_any))]
+    asked += [PoliciesOnMachine(prices, (*fixed, *rules[by])) for by, prices in every.items() if by != RIGHT]
     replay = ReplayRun(progress=options.progress, best_budgets=False)
-    found = replay_trace(trace, draft, asked, options.limit, replay)
-    rows = {by: found.filter(pl.col("cost_id") == one.cost_id) for by, one in every.items()}
+    results = replay_trace(trace, draft, asked, options.limit, replay)
+    rows = {by: results.filter(pl.col("cost_id") == prices.cost_id) for by, prices in every.items()}
     return rows, {by: [policy.label for policy in (*fixed, *rules[by])] for by in every}
 
 
@@ -256,7 +256,9 @@ def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str
     own = [_of(rows, label, prompts) for label in (policy, best)]
     runs = [PolicyRun(label, frame, frame.clear()) for label, frame in zip((policy, best), own, strict=True)]
     ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
-    low, value, high = (100 * (one - 1) for one in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high))
+    low, value, high = (
+        100 * (times - 1) for times in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high)
+    )
     return Estimate(value, Interval(low, high))
 
 

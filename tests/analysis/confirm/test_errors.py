@@ -94,18 +94,18 @@ def by_hand(rows: list[Row], policy: str) -> dict[str, float]:
         found["all"] = sum(found[stage] for stage in STAGES)
         return found
 
-    foreseen, seen = sums("predicted", policy), sums("measured", policy)
+    predicted, seen = sums("predicted", policy), sums("measured", policy)
     plain_foreseen, plain_seen = sums("predicted", "autoregressive"), sums("measured", "autoregressive")
 
     def speed(one: dict[str, float]) -> float:
         return one["committed"] / one["all"]
 
     return {
-        "acceptance_length": foreseen["committed"] / foreseen["rounds"] / (seen["committed"] / seen["rounds"]) - 1,
-        "verify_s_per_round": foreseen["verify"] / foreseen["rounds"] / (seen["verify"] / seen["rounds"]) - 1,
-        "round_s": foreseen["all"] / foreseen["rounds"] / (seen["all"] / seen["rounds"]) - 1,
-        "tokens_per_s": speed(foreseen) / speed(seen) - 1,
-        "speedup": speed(foreseen) / speed(plain_foreseen) / (speed(seen) / speed(plain_seen)) - 1,
+        "acceptance_length": predicted["committed"] / predicted["rounds"] / (seen["committed"] / seen["rounds"]) - 1,
+        "verify_s_per_round": predicted["verify"] / predicted["rounds"] / (seen["verify"] / seen["rounds"]) - 1,
+        "round_s": predicted["all"] / predicted["rounds"] / (seen["all"] / seen["rounds"]) - 1,
+        "tokens_per_s": speed(predicted) / speed(seen) - 1,
+        "speedup": speed(predicted) / speed(plain_foreseen) / (speed(seen) / speed(plain_seen)) - 1,
     }
 
 
@@ -160,7 +160,7 @@ def test_the_parts_add_up(factors: list[float]) -> None:
 
 
 def test_a_text_that_ran_twice_is_predicted_twice() -> None:
-    """Prompt 0 has long rounds, foreseen and real, takes longer yet than foreseen, and alone has a repeat."""
+    """Prompt 0 has long rounds, predicted and real, takes longer yet than predicted, and alone has a repeat."""
     rows = made_up(EQUAL, num_prompts=6)
     for row in list(rows):
         if row["prompt"] == 0:
@@ -176,7 +176,7 @@ def test_a_text_that_ran_twice_is_predicted_twice() -> None:
 
 
 def test_intervals_are_paired_with_the_prompt() -> None:
-    """Prompts differ tenfold; what they were foreseen to take they took, but for a little noise."""
+    """Prompts differ tenfold; what they were predicted to take they took, but for a little noise."""
     errors = of(made_up(EQUAL, noise=0.01), "chain")
     interval = errors.errors["tokens_per_s"].interval
     assert -0.01 < interval.low < errors.errors["tokens_per_s"].value < interval.high < 0.01

@@ -77,7 +77,7 @@ def test_hindsight_takes_the_best_number_of_accepted_tokens(seed: int, num: int,
 
 def test_calibration_is_counted_position_by_position() -> None:
     texts = random_texts(8, 4, coarse=False)
-    roots = np.flatnonzero(np.ones(len(texts.roots.places)))
+    roots = np.flatnonzero(np.ones(len(texts.roots.token_indices)))
     generator = np.random.default_rng(1)
     num = len(roots)
     known = (texts.roots.firsts[np.searchsorted(texts.roots.firsts, roots, side="right")] - roots).clip(max=DEPTH)

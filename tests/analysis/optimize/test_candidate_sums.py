@@ -15,7 +15,7 @@ from simlab.analysis.optimize.candidate_sums import (
     TOKENS_PER_S,
     WORST_CASE,
     CandidateSums,
-    best_places,
+    best_indices,
     halve_candidates,
     halving_steps,
     log_influences,
@@ -71,8 +71,8 @@ def test_an_unknown_objective_and_sums_that_do_not_fit_are_refused() -> None:
 def test_of_equal_figures_the_one_that_drafts_less_is_the_best() -> None:
     found = made_up(np.random.default_rng(0), np.ones((1, 4)), 3)
     # made_up: the later a policy the more it drafts.
-    assert best_places(found, np.array([1.0, 2.0, 2.0, math.nan])) == [1, 2, 0]
-    assert best_places(found.take([3, 2, 2]), np.array([1.0, 1.0, 1.0])) == [1, 2, 0]
+    assert best_indices(found, np.array([1.0, 2.0, 2.0, math.nan])) == [1, 2, 0]
+    assert best_indices(found.take([3, 2, 2]), np.array([1.0, 1.0, 1.0])) == [1, 2, 0]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99).map(str)), min_size=1, unique=True))

@@ -13,7 +13,7 @@ from simlab.analysis.optimize.candidate_sums import (
     TOKENS_PER_S,
     WORST_CASE,
     CandidateSums,
-    best_places,
+    best_indices,
     objective_figures,
 )
 from simlab.analysis.optimize.finalists import (
@@ -92,7 +92,7 @@ def test_finalists_are_the_best_of_each_entry_and_the_references() -> None:
     found = made_up(rng, np.linspace(1, 2, 16)[None], 30, noise=0.01)
     values = objective_figures(found, TOKENS_PER_S)
     entries = [0, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7]
-    assert best_places(found, values) == list(range(16))
+    assert best_indices(found, values) == list(range(16))
     # 0 is the best; 1 and 14 are references.
     assert choose_finalists(found, values, entries, [1, 14]) == [0, 2, 5, 7, 9, 1, 14]
     assert MOST_RIVALS == 4
@@ -127,7 +127,7 @@ def test_the_worst_case_is_compared_over_machines() -> None:
     levels = np.array([[1.0, 2.5, 1.6], [2.5, 1.0, 1.6]])
     found = made_up(rng, levels, 30)
     values = objective_figures(found, WORST_CASE)
-    assert best_places(found, values)[0] == 2
+    assert best_indices(found, values)[0] == 2
     standing = judge_finalists(runs_of(found, [2, 0, 1]), WORST_CASE)
     assert standing.wins
     assert "has a larger worst speedup than each of 2 others" in standing.verdict

@@ -151,7 +151,7 @@ def test_a_rival_that_is_level_leaves_no_winner_however_far_the_chain_is_behind(
 
 def test_the_verdict_is_that_of_optimize() -> None:
     results = of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "presto:budget=8": 1.9}))
-    found = {summary.policy: summary for summary in results.found}
+    found = {summary.policy: summary for summary in results.summaries}
     runs = [results.run(found[name]) for name in ("ddtree:budget=8", "presto:budget=8", "chain", "ar")]
     judged = judge_finalists([runs], "tokens_per_s")
     verdict = verdict_of(results, HELD_OUT)
@@ -374,7 +374,7 @@ def test_the_table_and_the_marks_show_both_intervals() -> None:
     grid = policy_table(found, None)
     assert grid.heads[1:3] == ["predicted speedup [95 %]", "prices [95 %]"]
     assert PRICES in grid.caption
-    (tree,) = (summary for summary in found.found if summary.policy == "ddtree:budget=8")
+    (tree,) = (summary for summary in found.summaries if summary.policy == "ddtree:budget=8")
     (row,) = (row for row in grid.rows if row[0] == "ddtree:budget=8")
     assert row[2] == ends(tree.speed.price_interval) != "-"
     drawn = speed_chart(found).figure.to_dict()["data"]

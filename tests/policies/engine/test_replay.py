@@ -30,11 +30,11 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
-from simlab.studies.inputs.artefacts import PricedPolicies
+from simlab.studies.inputs.artefacts import PoliciesOnMachine
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayRun, replay_trace
-from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
+from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
 from simlab.totals import COUNTS
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
@@ -216,12 +216,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
             least = dict(need.least)
             if need.kind == BRANCHES:
                 deepest, top_k = depth + 3 if is_whole else depth, least["top_k"]
-                return BranchColumns(*made_up_branches(recorded, deepest, top_k, vocab_size, is_whole=is_whole))
+                return BranchColumns(*synthetic_branches(recorded, deepest, top_k, vocab_size, is_whole=is_whole))
             if need.kind == TRANSITIONS:
-                rows = made_up_transitions(recorded, least["previous"], least["top_k"], vocab_size)
+                rows = synthetic_transitions(recorded, least["previous"], least["top_k"], vocab_size)
                 return TransitionColumns(*rows)
             equal = dict(need.equal)
-            pools = made_up_pools(recorded, depth, equal.get("top_k", 3), vocab_size, equal["beam"])
+            pools = synthetic_pools(recorded, depth, equal.get("top_k", 3), vocab_size, equal["beam"])
             return PoolColumns.unlabelled(pools)
 
         add_channel(folder, need.name, ChannelInfo(need.kind, producer, *base, settings, "float32"), columns)
@@ -243,7 +243,7 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
     assert len(policies) > len(SETTINGS["ddtree"])
     for prices in (Prices(None, "none", ""), Prices(cost, "made-up", "")):
         fitting = [one for one in policies if prices.cost is None or one.policy.budget <= cost.most_drafted]
-        asked = [PricedPolicies(prices, tuple(fitting))]
+        asked = [PoliciesOnMachine(prices, tuple(fitting))]
         first, *others = (
             replay_trace(trace, "synthetic", asked, None, ReplayRun(Threads(threads))) for threads in (1, 2, 3)
         )

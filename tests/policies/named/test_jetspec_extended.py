@@ -14,7 +14,7 @@ from order_checks import as_rows, check_columns, check_layer, check_nested
 from random_channels import VOCAB, as_nodes, drafted_text, random_values
 
 from simlab.channels import Branches, BranchRows
-from simlab.channels.needs import Held, HeldChannel, check_channels
+from simlab.channels.needs import RecordedChannel, TraceCapabilities, check_channels
 from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.draft import Draft, Marginals
@@ -92,7 +92,7 @@ def test_nodes_and_layer_are_the_plain_ones(
         assert order.asked(draft) == {"extension": wanted}
         check_nested(order, draft, most, 2 * most)
     check_layer(order, recorded, most)
-    asked = order.layer(texts_of([recorded]), most, with_scores=False).num_asked
+    asked = order.layer(texts_of([recorded]), most, with_scores=False).num_requested
     assert asked is not None
     assert asked.tolist() == [len(order.asked(draft)["extension"]) for draft in roots_of(recorded, order.needs)]
     if not every:
@@ -115,7 +115,7 @@ def test_with_a_gap_that_nothing_has_it_is_the_released_tree(seed: int, width: i
     recorded = extended(seed, 2)
     never, tree = JetSpecExtended(tree_budget, width, gap=1e9), ExpandParentTree(tree_budget, width)
     for ours, theirs in zip(rounds(never, recorded), rounds(tree, recorded), strict=True):
-        assert (ours.position, ours.num_asked, theirs.num_asked) == (theirs.position, 0, None)
+        assert (ours.position, ours.num_requested, theirs.num_requested) == (theirs.position, 0, None)
         assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
         assert ours.tree.parents.tolist() == theirs.tree.parents.tolist()
 
@@ -146,9 +146,9 @@ def test_engine_and_round_by_round_agree(seed: int, width: int, tree_budget: int
     recorded, policy = extended(seed, 3), JetSpecExtended(tree_budget, width, gap, length)
     check_columns([policy], recorded)
     (found,), expected = replay_policies([policy], recorded), columns_of(rounds(policy, recorded))
-    assert found.num_asked is not None
-    assert expected.num_asked is not None
-    assert found.num_asked.tolist() == expected.num_asked.tolist()
+    assert found.num_requested is not None
+    assert expected.num_requested is not None
+    assert found.num_requested.tolist() == expected.num_requested.tolist()
     check_columns([policy], only_asked(recorded, policy.own.order))  # type: ignore[arg-type]
 
 
@@ -162,7 +162,9 @@ def check_prices(seed: int, width: int, gap: float) -> None:
         found, length = list(rounds(policy, sequence)), len(sequence.prompt.token_ids)
         assert sums.seconds[0, number].tolist() == list(astuple(price(policy, columns_of(found), length, cost)))
         by_context = cost.channels["extension"].seconds[:, 0]
-        paid = [float(np.interp(length + each.position, cost.contexts, by_context)) for each in found if each.num_asked]
+        paid = [
+            float(np.interp(length + each.position, cost.contexts, by_context)) for each in found if each.num_requested
+        ]
         assert sums.seconds[0, number, 1] == pytest.approx(sum(paid))
         drawn = price(policy, columns_of(found), length, replace(cost.draws[0], draws=())).total_s
         assert sums.draws_s[0, number, 0] == pytest.approx(drawn)
@@ -189,15 +191,19 @@ def test_a_branch_that_is_not_there_is_missed_by_both_replays() -> None:
 
 def test_what_was_recorded_otherwise_is_refused_with_the_command() -> None:
     settings = {"depth": 14, "branches": 1, "top_k": 8, "block": 15, "whole": 1}
-    whole = Held(64, 64, {"extension": HeldChannel("branches", "jetspec", settings)}, "jetspec", "runs/mine")
+    whole = TraceCapabilities(
+        64, 64, {"extension": RecordedChannel("branches", "jetspec", settings)}, "jetspec", "runs/mine"
+    )
     check_channels(JetSpecExtended(), whole)
     with pytest.raises(MissingChannelError, match="it was recorded behind the whole chain alone; record it beside"):
         check_channels(D2SD(channel="extension"), whole)
-    every = Held(64, 64, {"extension": HeldChannel("branches", "jetspec", {"branches": 8, "top_k": 8})}, "jetspec", "x")
+    every = TraceCapabilities(
+        64, 64, {"extension": RecordedChannel("branches", "jetspec", {"branches": 8, "top_k": 8})}, "jetspec", "x"
+    )
     with pytest.raises(MissingChannelError, match=r"it wants whole 1 exactly, .*--add-channel extension-2=.*whole=1"):
         check_channels(JetSpecExtended(), every)
     with pytest.raises(MissingChannelError, match=r"has none of that name.*--add-channel extension=.*whole=1"):
-        check_channels(JetSpecExtended(), Held(64, 64))
+        check_channels(JetSpecExtended(), TraceCapabilities(64, 64))
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ from simlab.policies.named.adaflash import AdaFlash
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
 from simlab.policies.named.spine_gap import SpineGap
-from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, GreedyPathOrder
 from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.recorded import texts_of
 
 ORDERS: list[NodeOrder] = [
-    SpineOrder(),
+    GreedyPathOrder(),
     BranchedChain(MISS, num_branches=4, below=99),
     BranchedChain(MISS, num_branches=2, below=1),
     BranchedChain(GAP),
@@ -53,7 +53,7 @@ def closeness(rows: list[oracle.Row]) -> list[Fraction]:
 
 @given(rows_strategy(6, 3), st.integers(0, 9))
 def test_a_chain_is_the_first_candidates(rows: list[oracle.Row], budget: int) -> None:
-    check_nodes(SpineOrder().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
+    check_nodes(GreedyPathOrder().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
 
 
 @settings(max_examples=examples(200, quick=40))
@@ -101,7 +101,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
 def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
     recorded = next(text for text in texts(0, 9) if len(text.text) > 2)
     assert recorded.rows is not None
-    scores = SpineOrder().layer(texts_of([recorded]), Chain().budget, True).scores
+    scores = GreedyPathOrder().layer(texts_of([recorded]), Chain().budget, True).scores
     assert scores is not None
     assert scores.shape[1] == recorded.rows.counts.shape[1] + 1
 

@@ -27,7 +27,7 @@ def texts_with_law(seed: int) -> RecordedTexts:
     sequences = [random_sequence(generator, 4) for _ in range(2)]
     same_depth = [sequence for sequence in sequences if sequence.rows is not None][:1]
     texts = texts_of(same_depth)
-    entropies = generator.choice(np.array([0.0, 0.5, 1.0, 2.0], np.float32), len(texts.roots.places))
+    entropies = generator.choice(np.array([0.0, 0.5, 1.0, 2.0], np.float32), len(texts.roots.token_indices))
     return RecordedTexts(texts.sequences, texts.rows, {TARGET: TargetLawRows(entropies)})
 
 

@@ -1,4 +1,4 @@
-"""What a network foresees, and seconds: the best route by hand, the same at one root and at many."""
+"""What a network predicts, and seconds: the best route by hand, the same at one root and at many."""
 
 from dataclasses import replace
 
@@ -128,7 +128,7 @@ def test_a_router_as_typed() -> None:
     typed = 'router:routes="ddtree:budget=9 | chain:length=2|ar",by=network,beta=0.5'
     (policy,) = parse_policies([typed], FullArtefacts())
     assert isinstance(policy.policy, RoutedPolicy)
-    assert policy.policy.needs.foreseen == (ChannelNeed("router", "features", trained_for="|".join(NAMES)),)
+    assert policy.policy.needs.predicted == (ChannelNeed("router", "features", trained_for="|".join(NAMES)),)
     assert set(policy.policy.artefacts) == {"route 0", "route 1", "route 2", "cost"}
     assert set(policy.policy.route_ids) == {"route 0", "route 1", "route 2"}
     others = [typed.replace("beta=0.5", other) for other in ("beta=0.4", "rate=3", "beta=0.5,channel=mine")]
@@ -153,12 +153,12 @@ def test_what_is_refused_in_a_sentence(typed: str, says: str) -> None:
 
 
 def test_whiflash_goes_by_its_network_where_no_entropy_is_given() -> None:
-    cut, foreseen = parse_policies(["whiflash:entropy=1", "whiflash:network=mine"], FullArtefacts())
+    cut, predicted = parse_policies(["whiflash:entropy=1", "whiflash:network=mine"], FullArtefacts())
     assert isinstance(cut.policy, RoutedPolicy)
-    assert isinstance(foreseen.policy, RoutedPolicy)
+    assert isinstance(predicted.policy, RoutedPolicy)
     assert cut.policy.rule == CutRule("entropy", (1.0,))
     assert set(cut.policy.artefacts) == {"route 0", "route 1"}
-    assert foreseen.policy.needs.foreseen == (ChannelNeed("mine", "features", trained_for="chain|eagle3:budget=59"),)
+    assert predicted.policy.needs.predicted == (ChannelNeed("mine", "features", trained_for="chain|eagle3:budget=59"),)
 
 
 def test_without_prices_there_is_no_such_rule() -> None:

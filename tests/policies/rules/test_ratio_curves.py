@@ -176,7 +176,7 @@ def test_what_rules_take_and_what_it_brings(
 def test_rules_end_where_the_policies_of_the_same_rules_do(seed: int) -> None:
     generator = np.random.default_rng(seed)
     texts, table = texts_of([random_sequence(generator, 5)]), random_table(generator, MOST)
-    if len(texts.roots.places) == 0:
+    if len(texts.roots.token_indices) == 0:
         return
     layer, costs = BestFirst(Marginal()).layer(texts, MOST, True), round_costs(table, ALL_STAGES, MOST)
     expected = tokens_of_roots(layer.score_rows, texts.contexts)

@@ -48,8 +48,8 @@ def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
         assert [served[label, index] for index in range(10)] == [alone[label, index] for index in range(10)]
     results = read_results(tmp_path / "two" / "results.parquet")
     joint = results.filter(pl.col("policy") == "joint:budget=6").sort("sequence")
-    ran, foreseen = (joint.filter(pl.col("kind") == kind).select(COUNTS) for kind in ("measured", "predicted"))
-    assert ran.equals(foreseen)
+    ran, predicted = (joint.filter(pl.col("kind") == kind).select(COUNTS) for kind in ("measured", "predicted"))
+    assert ran.equals(predicted)
     assert ran["drafted"].sum() < 4 * ran["rounds"].sum()
     assert {json.loads(settings)["batch"] for settings in results["settings"]} == {2}
     ids = {name: set(read_results(tmp_path / name / "results.parquet")["policy_id"]) for name in ("one", "two")}

@@ -65,7 +65,7 @@ def test_what_a_route_does_not_read_does_not_run(monkeypatch: pytest.MonkeyPatch
 
 def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     router, counts = routers_of(1)["by network"], Counter[str]()
-    counting(monkeypatch, RouterProducer, "foresee", counts)
+    counting(monkeypatch, RouterProducer, "predict", counts)
     counting(monkeypatch, LiveDrafter, "draft", counts)
     decoded = long_text(routed_models(1), router)
     routes = Counter(ran.round.route for ran in decoded.rounds)

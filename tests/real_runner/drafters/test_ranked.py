@@ -10,16 +10,16 @@ from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.orders.best_first import ranks_used
-from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.places import (
+from simlab.real_runner.drafters.candidate_keys import (
     columns_on_device,
     exact_ranks,
     first_at,
     first_of,
+    keys_of,
     on_host,
-    places_of,
     steps_of,
 )
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import (
     CandidatesRead,
     LawBuffers,
@@ -61,7 +61,7 @@ def texts(draw: st.DrawFn) -> tuple[np.ndarray, int, torch.Tensor, DraftVocabula
 def test_steps_alone_find_the_first_places(rows: np.ndarray, width: int) -> None:
     log_probs = torch.from_numpy(rows).clamp(max=0.0)
     found = first_at(steps_of(log_probs), width)
-    assert torch.equal(found, first_of(places_of(log_probs), width))
+    assert torch.equal(found, first_of(keys_of(log_probs), width))
 
 
 @given(texts(), st.integers(1, 12), st.integers(1, 50), st.integers(1, 3))

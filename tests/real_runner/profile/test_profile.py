@@ -219,8 +219,8 @@ def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> Non
         visit_all(sweeps, number)
         assert sweeps.sweep(number) == []
     assert sweeps.num_left == 0
-    assert all(sorted(map(str, order)) == sorted(map(str, sweeps.places)) for order in orders)
-    assert len({tuple(map(str, order)) for order in orders} | {tuple(map(str, sweeps.places))}) == 4
+    assert all(sorted(map(str, order)) == sorted(map(str, sweeps.grid_points)) for order in orders)
+    assert len({tuple(map(str, order)) for order in orders} | {tuple(map(str, sweeps.grid_points))}) == 4
     assert orders == [ProfileSweeps(file, 3 * MEASURED_ROUNDS).sweep(number) for number in range(3)]
 
 

@@ -12,8 +12,8 @@ from tiny_recordings import bytes_of, make_models, options_of, typed
 
 from simlab.cli.main import main
 from simlab.real_runner.record.record import record
-from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.documents import with_digest
+from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.inspect import check_trace
 
 NUM_SHARDS = 12
@@ -121,7 +121,7 @@ def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypat
 
 def test_the_same_part_twice_at_once_is_refused(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "shared"
-    with writing_alone(out / "part-0-of-2"):
+    with exclusive_lock(out / "part-0-of-2"):
         assert "another simlab is writing" in refusal_of(*command(folder, out, "0/2"))
         assert main(command(folder, out, "1/2")) == 0
 

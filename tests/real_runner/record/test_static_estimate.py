@@ -1,4 +1,4 @@
-"""What a recording takes, foreseen from two configurations: held against models that are loaded and traces."""
+"""What a recording takes, predicted from two configurations: held against models that are loaded and traces."""
 
 import json
 from dataclasses import replace

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
-from simlab.real_runner.drafters import places, ranked
+from simlab.real_runner.drafters import candidate_keys, ranked
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.text_passes import TextPasses
 from simlab.real_runner.models import Models, load_models
@@ -191,7 +191,7 @@ def noted(notes: list[str], name: str, call: Callable[..., object]) -> Callable[
 
 def test_the_host_waits_three_times_for_the_texts_of_a_pass(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     doors = list[str]()
-    monkeypatch.setattr(places.OnTheWay, "arrays", noted(doors, "waited", places.OnTheWay.arrays))
+    monkeypatch.setattr(candidate_keys.OnTheWay, "arrays", noted(doors, "waited", candidate_keys.OnTheWay.arrays))
     monkeypatch.setattr(texts, "TOKENS_PER_PASS", 170)
     with Waits() as waits:
         found = list(texts.together(record_options(GREEDY, 80), models, 0, answered(LENGTHS * 3)))
@@ -205,7 +205,7 @@ def test_the_host_waits_three_times_for_the_texts_of_a_pass(models: Models, monk
 def test_the_next_texts_are_launched_before_the_host_waits(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     order = list[str]()
     monkeypatch.setattr(texts, "launched_columns", noted(order, "launched", ranked.launched_columns))
-    monkeypatch.setattr(places.OnTheWay, "arrays", noted(order, "waited", places.OnTheWay.arrays))
+    monkeypatch.setattr(candidate_keys.OnTheWay, "arrays", noted(order, "waited", candidate_keys.OnTheWay.arrays))
     monkeypatch.setattr(texts, "TOKENS_PER_PASS", 1)
     list(texts.together(record_options(GREEDY, 80), models, 0, answered((8, 9, 10))))
     assert order == ["launched"] * 2 + ["waited"] * 3 + ["launched"] + ["waited"] * 6

@@ -20,7 +20,7 @@ from simlab.real_runner.record import record as module
 from simlab.real_runner.record.record import load, plan_of, record
 from simlab.traces.inspect import check_trace
 from simlab.traces.writer import TraceWriter
-from simlab.workers.threads import not_told
+from simlab.workers.threads import ignore_progress
 
 NUM_SHARDS = 12
 
@@ -121,14 +121,14 @@ def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path)
     writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
     prompts.write_text(prompts.read_text().replace("draft", "tree"))
     with pytest.raises(TraceError, match="holds a recording with another prompts_digest"):
-        module._RecordingJob(options, writer, 1).open(not_told)
+        module._RecordingJob(options, writer, 1).open(ignore_progress)
 
 
 def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Path, tmp_path: Path) -> None:
     options = options_of(folder, tmp_path / "trace")
     plan = plan_of(options, *load(options))
     writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
-    opened = module._RecordingJob(options, writer, 1).open(not_told)
+    opened = module._RecordingJob(options, writer, 1).open(ignore_progress)
     lengths = opened.work(3)
     written = {path: path.stat().st_mtime_ns for path in options.folder.rglob("*.parquet")}
     assert opened.work(3) == lengths

@@ -119,11 +119,11 @@ def test_the_commands_of_the_page_run(folder: Path, said: dict[str, Said]) -> No
 
 @pytest.mark.thorough
 def test_what_each_says(said: dict[str, Said]) -> None:
-    inspected, _, foreseen, *_ = said.values()
+    inspected, _, predicted, *_ = said.values()
     assert "causal inside" in inspected.out
     assert "will run   yes" in inspected.out
     # The pools would hold ten tokens behind the root and behind ten nodes of each of seven steps.
-    assert "710 scored tokens at each" in foreseen.out
+    assert "710 scored tokens at each" in predicted.out
 
 
 @pytest.mark.thorough

@@ -6,30 +6,40 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from simlab import ChannelNeed, Draft, DraftTree, Held, Needs, Stateless, check_needs, replay_sequence, texts_of
+from simlab import (
+    ChannelNeed,
+    Draft,
+    DraftTree,
+    Needs,
+    Stateless,
+    TraceCapabilities,
+    check_needs,
+    replay_sequence,
+    texts_of,
+)
 from simlab.channels import ChannelRows, Pool, Transitions
-from simlab.channels.needs import HeldChannel
+from simlab.channels.needs import RecordedChannel
 from simlab.errors import MissingChannelError
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
+from simlab.testing.synthetic_channels import synthetic_pools, synthetic_transitions
 
 VOCAB = 14
 TRANSITIONS = {"depth": 7, "previous": 16, "top_k": 8, "order": "base-rank"}
 POOL = {"depth": 6, "beam": 10, "top_k": 10, "exact_nodes": 40}
-HELD = Held(
+HELD = TraceCapabilities(
     exact_budget=64,
     min_width=64,
     channels={
-        "flash": HeldChannel("transitions", "dflash", TRANSITIONS),
-        "eagle": HeldChannel("pool", None, POOL),
-        "some": HeldChannel("pool", None, POOL, is_dense=False),
-        "states": HeldChannel("sketches", None, {"size": 64}),
-        "whi": HeldChannel("features", None, {"size": 2, "routes": "chain|ar"}),
+        "flash": RecordedChannel("transitions", "dflash", TRANSITIONS),
+        "eagle": RecordedChannel("pool", None, POOL),
+        "some": RecordedChannel("pool", None, POOL, is_dense=False),
+        "states": RecordedChannel("sketches", None, {"size": 64}),
+        "whi": RecordedChannel("features", None, {"size": 2, "routes": "chain|ar"}),
     },
     draft="dflash",
-    place="a trace",
+    location="a trace",
 )
 
 
@@ -153,8 +163,8 @@ def with_channels(seed: int = 4) -> RecordedSequence:
     while len(text.text) < 3:
         text = random_sequence(generator, VOCAB - 2)
     channels: dict[str, ChannelRows] = {
-        "flash": made_up_transitions(text, 5, 6, VOCAB)[0],
-        "eagle": made_up_pools(text, 4, 3, VOCAB, 2),
+        "flash": synthetic_transitions(text, 5, 6, VOCAB)[0],
+        "eagle": synthetic_pools(text, 4, 3, VOCAB, 2),
     }
     return replace(text, channels=channels)
 

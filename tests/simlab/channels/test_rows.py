@@ -27,8 +27,8 @@ from simlab.channels import (
 from simlab.channels.branches import features_to_grid
 from simlab.channels.rows import MOST_EXACT, node_depths
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
+from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
 
 SEEDS = st.integers(0, 10_000)
 VOCAB = 14
@@ -52,7 +52,7 @@ def assert_same(one: Channel | ChannelRows, other: Channel | ChannelRows) -> Non
 @given(seed=SEEDS, previous=st.integers(1, 6), top_k=st.integers(1, 9), tied=st.booleans())
 def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: int, top_k: int, tied: bool) -> None:
     text = random_text(seed)
-    wide, narrow = (made_up_transitions(text, *size, VOCAB, tied)[0] for size in ((6, 9), (previous, top_k)))
+    wide, narrow = (synthetic_transitions(text, *size, VOCAB, tied)[0] for size in ((6, 9), (previous, top_k)))
     for row, other in zip(wide.rows(), narrow.rows(), strict=True):
         assert_same(row.first(previous, top_k), other)
 
@@ -61,7 +61,7 @@ def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: i
 @given(seed=SEEDS, depth=st.integers(1, 5), tied=st.booleans())
 def test_a_pool_cut_to_fewer_depths_is_that_of_fewer(seed: int, depth: int, tied: bool) -> None:
     text = random_text(seed)
-    deep, flat = (made_up_pools(text, each, 3, VOCAB, 2, 0, tied) for each in (5, depth))
+    deep, flat = (synthetic_pools(text, each, 3, VOCAB, 2, 0, tied) for each in (5, depth))
     for row, other in zip(deep.rows(), flat.rows(), strict=True):
         assert_same(row.first(depth), other)
 
@@ -84,8 +84,8 @@ def test_a_pool_in_any_order_is_cut() -> None:
 def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
     texts = [random_text(seed) for seed in seeds]
     depths = {text.rows.counts.shape[1] for text in texts if text.rows is not None}
-    pools: list[ChannelRows] = [made_up_pools(text, 3, 2, VOCAB, 2) for text in texts]
-    transitions: list[ChannelRows] = [made_up_transitions(text, 2, 3, VOCAB)[0] for text in texts]
+    pools: list[ChannelRows] = [synthetic_pools(text, 3, 2, VOCAB, 2) for text in texts]
+    transitions: list[ChannelRows] = [synthetic_transitions(text, 2, 3, VOCAB)[0] for text in texts]
     both = [pools, transitions] if len(depths) == 1 else [pools]
     for parts in both:
         joined = join_channels(parts)
@@ -97,8 +97,8 @@ def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
 
 def test_only_channels_of_one_kind_are_joined() -> None:
     text = random_text(1)
-    pools, transitions = made_up_pools(text, 2, 2, VOCAB, 2), made_up_transitions(text, 2, 3, VOCAB)[0]
-    narrower = made_up_transitions(text, 2, 2, VOCAB)[0]
+    pools, transitions = synthetic_pools(text, 2, 2, VOCAB, 2), synthetic_transitions(text, 2, 3, VOCAB)[0]
+    narrower = synthetic_transitions(text, 2, 2, VOCAB)[0]
     wrong: list[list[ChannelRows]] = [[], [pools, transitions], [transitions, narrower]]
     for parts in wrong:
         with pytest.raises(ValueError, match="expected"):
@@ -119,7 +119,7 @@ def exact_by_listing(pool: Pool, depth: int) -> int:
 @settings(max_examples=examples(60))
 @given(seed=SEEDS, depth=st.integers(1, 4), beam=st.integers(1, 3), more=st.integers(0, 1), tied=st.booleans())
 def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: int, more: int, tied: bool) -> None:
-    pools = made_up_pools(random_text(seed), depth, 2, VOCAB, beam, 0, tied)
+    pools = synthetic_pools(random_text(seed), depth, 2, VOCAB, beam, 0, tied)
     expected = min((exact_by_listing(row, depth + more) for row in pools.rows()), default=MOST_EXACT)
     assert pools.exact_nodes(depth + more) == expected
 
@@ -128,7 +128,7 @@ def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: i
 @given(seed=SEEDS, budget=st.integers(1, 12), tied=st.booleans())
 def test_up_to_exact_nodes_the_best_nodes_are_those_of_a_larger_pool(seed: int, budget: int, tied: bool) -> None:
     text = random_text(seed)
-    small, large = (made_up_pools(text, 3, 3, VOCAB, None, number, tied) for number in (budget, 100))
+    small, large = (synthetic_pools(text, 3, 3, VOCAB, None, number, tied) for number in (budget, 100))
     assert small.exact_nodes(3) >= budget
     for row, other in zip(small.rows(), large.rows(), strict=True):
         assert best_paths(row, budget) == best_paths(other, budget)
@@ -155,7 +155,7 @@ def test_what_is_no_channel_is_refused() -> None:
     rising = np.array([[-2, -1, 0]], np.float32)
     with pytest.raises(ValueError, match="must not rise"):
         TransitionRows(array, np.zeros(0, np.int32), np.zeros((1, 3), np.int32), rising)
-    pools = made_up_pools(random_text(3), 2, 2, VOCAB, 1)
+    pools = synthetic_pools(random_text(3), 2, 2, VOCAB, 1)
     with pytest.raises(ValueError, match="must be int64, int32"):
         replace(pools, tokens=pools.tokens.astype(np.int64))
     with pytest.raises(ValueError, match="parents must come before children"):
@@ -170,7 +170,7 @@ def test_branches_cut_to_less_are_those_made_with_less(
     text = random_text(seed)
     assert text.rows is not None
     depth = max(1, text.rows.counts.shape[1] + deeper)
-    wide, less = (made_up_branches(text, depth, size, VOCAB, tied)[0] for size in (top_k, min(top_k, narrow)))
+    wide, less = (synthetic_branches(text, depth, size, VOCAB, tied)[0] for size in (top_k, min(top_k, narrow)))
     for row, other in zip(wide.rows(), less.rows(), strict=True):
         assert_same(row.first(narrow), other)
 
@@ -180,7 +180,7 @@ def test_branches_cut_to_less_are_those_made_with_less(
 def test_some_branches_are_their_own_rows(seed: int, deeper: int, data: st.DataObject) -> None:
     text = random_text(seed)
     assert text.rows is not None
-    rows = made_up_branches(text, text.rows.counts.shape[1] + deeper, 3, VOCAB)[0]
+    rows = synthetic_branches(text, text.rows.counts.shape[1] + deeper, 3, VOCAB)[0]
     for one in rows.rows():
         lengths = data.draw(st.lists(st.sampled_from([*one.lengths.tolist(), one.depth])))
         found, starts = one.only(lengths), np.concatenate([[0], np.cumsum(one.depth - one.lengths)])
@@ -199,7 +199,7 @@ def test_some_branches_are_their_own_rows(seed: int, deeper: int, data: st.DataO
 def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     text = random_text(seed)
     assert text.rows is not None
-    rows = made_up_branches(text, text.rows.counts.shape[1] + 1, 3, VOCAB)[0]
+    rows = synthetic_branches(text, text.rows.counts.shape[1] + 1, 3, VOCAB)[0]
     starts, middle = rows.starts(), min(cut, len(rows))
     parts = [rows.part(0, middle, starts), rows.part(middle, len(rows), starts)]
     assert_same(join_channels(parts), rows)

@@ -8,7 +8,7 @@ import pytest
 from commands import refusal_of
 
 from simlab.cli.main import main
-from simlab.traces.format.alone import lock_file, writing_alone
+from simlab.traces.format.lock import exclusive_lock, lock_file
 from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -74,7 +74,7 @@ def test_what_another_simlab_writes_is_refused_before_any_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with writing_alone(Path(held)):
+    with exclusive_lock(Path(held)):
         assert main(list(typed)) == 2
     said = f"another simlab is writing {held}; wait until it is done, or give another {option}"
     assert capsys.readouterr().err == f"simlab: {said}\n"

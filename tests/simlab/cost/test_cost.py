@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.channels.needs import Held
+from simlab.channels.needs import TraceCapabilities
 from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, STAGES, CostTable, StageSeconds, price, price_rounds
 from simlab.cost.table import rows_of_pass, seconds_by_rows
@@ -235,7 +235,7 @@ def test_fewer_rows_cost_what_as_many_did() -> None:
 
 
 def test_a_drafters_draft_set_knows_no_masks() -> None:
-    check_needs(SelfSpeculation(), Held(512, 64, draft="self", root_seen=False))
-    check_needs(DDTree(8), Held(512, 64, draft="self", root_seen=False))
+    check_needs(SelfSpeculation(), TraceCapabilities(512, 64, draft="self", root_seen=False))
+    check_needs(DDTree(8), TraceCapabilities(512, 64, draft="self", root_seen=False))
     with pytest.raises(MissingChannelError, match=r"draft set dflash is a drafter's.*--add-draft self=ADAPTER"):
-        check_needs(SelfSpeculation(), Held(512, 64, draft="dflash"))
+        check_needs(SelfSpeculation(), TraceCapabilities(512, 64, draft="dflash"))

@@ -12,7 +12,7 @@ from study_results import refused
 
 import simlab
 from simlab.errors import TraceError
-from simlab.studies.inputs.trace import TracePlace, sample_trace, whole_prompts
+from simlab.studies.inputs.trace import TraceLocation, sample_trace, whole_prompts
 from simlab.studies.optimize.optimize import OptimizeResult
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -106,9 +106,9 @@ def test_units_of_whole_prompts_hold_every_sequence_once() -> None:
 @pytest.mark.thorough
 def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
     write_synthetic_trace(tmp_path / "one", num_sequences=2)
-    where = TracePlace.of(sample_trace())
+    where = TraceLocation.of(sample_trace())
     with pytest.raises(TraceError, match="on a worker, and .* all machines must see the same files"):
-        TracePlace(str(tmp_path / "one"), where.text_id).open()
+        TraceLocation(str(tmp_path / "one"), where.text_id).open()
 
 
 @pytest.mark.parametrize("study", [simlab.replay, simlab.optimize, simlab.curves, simlab.scoring])

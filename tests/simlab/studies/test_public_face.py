@@ -51,7 +51,7 @@ def test_a_trace_shows_itself() -> None:
     shown = trace._repr_html_()
     assert "<th>draft set dflash</th>" in shown
     assert "48 sequences of 41 prompts" in shown
-    assert simlab.open_trace(trace.place).text_id == trace.text_id
+    assert simlab.open_trace(trace.location).text_id == trace.text_id
 
 
 def test_a_round_is_shown_with_the_path_of_the_target() -> None:

@@ -20,7 +20,7 @@ from tiny_recordings import bytes_of, options_of
 
 from simlab.real_runner.record.record import record
 from simlab.workers.on_ray import RayOptions, workers_on
-from simlab.workers.threads import not_told
+from simlab.workers.threads import ignore_progress
 
 NUM_SHARDS = 12
 
@@ -50,7 +50,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Node]]:
 def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     nodes, second = cluster
     with workers_on(RayOptions(str(nodes.address), workers=2)) as workers:
-        values = workers.results(Squares(tmp_path, wait_s=0.05), range(30), not_told)
+        values = workers.results(Squares(tmp_path, wait_s=0.05), range(30), ignore_progress)
         found = [next(values)]
         while len(list(tmp_path.glob("opened-*"))) < 2:
             found.append(next(values))

@@ -12,7 +12,7 @@ from simlab.errors import SimlabError, UsageError
 from simlab.workers import ray_pool
 from simlab.workers.on_ray import RayOptions, WorkerError, ray_options, workers_on
 from simlab.workers.ray_pool import MOST_LOSSES
-from simlab.workers.threads import Threads, Workers, kind_of_this_process, not_told
+from simlab.workers.threads import Threads, Workers, ignore_progress, kind_of_this_process
 
 NUM_UNITS = 12
 EXPECTED = [number * number for unit in range(NUM_UNITS) for number in range(unit + 1)]
@@ -31,7 +31,7 @@ def two() -> Iterator[Workers]:
 
 
 def found(workers: Workers, job: Squares, units: range = range(NUM_UNITS)) -> list[int]:
-    return list(workers.results(job, units, not_told))
+    return list(workers.results(job, units, ignore_progress))
 
 
 @pytest.mark.parametrize(("asked", "cores"), [(None, 4), (1, 4), (4, 4), (7, 7)])
@@ -97,7 +97,7 @@ def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp
             taken.append(number)
             yield number % 3
 
-    values = two.results(Squares(tmp_path), units(), not_told)
+    values = two.results(Squares(tmp_path), units(), ignore_progress)
     for _ in range(4):
         next(values)
     time.sleep(0.5)

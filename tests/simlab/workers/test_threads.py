@@ -10,7 +10,7 @@ from ray_jobs import Squares
 
 from simlab.errors import SimlabError
 from simlab.workers.parts import Part, missing_parts, parse_part
-from simlab.workers.threads import Threads, difference, in_order, kind_of_this_process, not_told, num_cores
+from simlab.workers.threads import Threads, difference, ignore_progress, in_order, kind_of_this_process, num_cores
 
 
 def test_values_come_in_the_order_of_the_units_and_reports_are_heard(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_values_come_in_the_order_of_the_units_and_reports_are_heard(tmp_path: P
 
 def test_an_error_of_one_part_ends_all(tmp_path: Path) -> None:
     with pytest.raises(SimlabError, match="no square of 7"):
-        list(Threads(2).results(Squares(tmp_path, fails_at=7), [20], not_told))
+        list(Threads(2).results(Squares(tmp_path, fails_at=7), [20], ignore_progress))
 
 
 def test_parts_are_read_as_threads_become_free() -> None:

@@ -14,7 +14,7 @@ from row_oracle import candidates_are_broken, changed, pool_is_broken
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows
 from simlab.errors import TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
+from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
 from simlab.traces.channels import checks
 from simlab.traces.channels.checks import (
     CHANNEL_WORDS,
@@ -42,16 +42,16 @@ OF_NODES = ChannelInfo(POOL, PRODUCER, None, None, {"depth": 4, "top_k": 3, "bea
 
 
 def transitions_of(text: RecordedSequence, tied: bool) -> TransitionColumns:
-    return TransitionColumns(*made_up_transitions(text, 4, 6, VOCAB, tied))
+    return TransitionColumns(*synthetic_transitions(text, 4, 6, VOCAB, tied))
 
 
 BASE = DraftColumns.concatenated([record.drafts[DRAFT] for record in RECORDS]).rows()
 COLUMNS = {tied: [transitions_of(text, tied) for text in TEXTS] for tied in (False, True)}
-POOLS = {tied: [made_up_pools(text, 4, 3, VOCAB, 2, 0, tied) for text in TEXTS] for tied in (False, True)}
+POOLS = {tied: [synthetic_pools(text, 4, 3, VOCAB, 2, 0, tied) for text in TEXTS] for tied in (False, True)}
 
 OF_BRANCHES = ChannelInfo(BRANCHES, PRODUCER, DRAFT, "id", {"depth": DEPTH, "branches": DEPTH, "top_k": 6}, "float32")
 BRANCHED = {
-    tied: [BranchColumns(*made_up_branches(text, DEPTH, 6, VOCAB, tied)) for text in TEXTS] for tied in (False, True)
+    tied: [BranchColumns(*synthetic_branches(text, DEPTH, 6, VOCAB, tied)) for text in TEXTS] for tied in (False, True)
 }
 
 FLOATS = [np.nan, -np.inf, 0.0, 2.0**-11, 1.0, -1.0, -255.0, -255.5, -1e-7, -0.5]
@@ -201,9 +201,9 @@ def test_what_only_the_whole_check_refuses() -> None:
     assert "target_log_probs must lie from -255 to 0" in problem(above, OF_NODES)
     assert "expected pool; got transitions" in problem(columns, OF_NODES)
     assert "expected 6 rows" in problem(COLUMNS[False][1], OF_ROWS)
-    fewer = TransitionColumns(*made_up_transitions(TEXTS[0], 3, 6, VOCAB))
+    fewer = TransitionColumns(*synthetic_transitions(TEXTS[0], 3, 6, VOCAB))
     assert "every root has 1 + 4 + 4 rows" in problem(fewer, OF_ROWS)
-    narrower = TransitionColumns(*made_up_transitions(TEXTS[0], 4, 5, VOCAB))
+    narrower = TransitionColumns(*synthetic_transitions(TEXTS[0], 4, 5, VOCAB))
     assert "every row has 6 candidates; got 5" in problem(narrower, OF_ROWS)
     with pytest.raises(ValueError, match="beside the rows of the draft set"):
         checks.find_channel_problem(replace(TEXTS[0], rows=None), columns, OF_ROWS, MANIFEST)

@@ -144,32 +144,32 @@ def _setting(files: ReleasedFiles, model: Model, temperature: str) -> _Setting:
     )
 
 
-def _printed(files: ReleasedFiles, one: _Setting) -> list[ComparedFigure]:
+def _printed(files: ReleasedFiles, setting: _Setting) -> list[ComparedFigure]:
     measures = (("tau", "acceptance length", ("mean", "one")), ("speedup", "speedup", ("tokens_per_s", "plain_per_s")))
     return [
         ComparedFigure(
-            f"{one.name}: {label}, {unit}",
-            mean_over_datasets(one.turns[method], *columns),
-            printed_overall(files, one.model, one.temperature, label, what),
+            f"{setting.name}: {label}, {unit}",
+            mean_over_datasets(setting.turns[method], *columns),
+            printed_overall(files, setting.model, setting.temperature, label, what),
         )
         for method, label in LABELS.items()
         for what, unit, columns in measures
     ]
 
 
-def _row(one: _Setting) -> Row:
+def _row(setting: _Setting) -> Row:
     row: Row = {
-        "model": one.model.name,
-        "temperature": one.temperature,
-        "turns": one.paired.height,
-        "same": one.num_same,
-        "compared_by": "mean" if one.paired["rounds"].null_count() else "tokens, rounds and mean",
-        "nodes_chosen": finite(round(one.nodes, 5)),
-        "nodes_allowed": finite(one.allowed),
-        **one.ratios,
+        "model": setting.model.name,
+        "temperature": setting.temperature,
+        "turns": setting.paired.height,
+        "same": setting.num_same,
+        "compared_by": "mean" if setting.paired["rounds"].null_count() else "tokens, rounds and mean",
+        "nodes_chosen": finite(round(setting.nodes, 5)),
+        "nodes_allowed": finite(setting.allowed),
+        **setting.ratios,
     }
-    for method in one.turns:
-        row |= {f"{method}_pooled": one.pooled[method], f"{method}_macro": one.macro(method)}
+    for method in setting.turns:
+        row |= {f"{method}_pooled": setting.pooled[method], f"{method}_macro": setting.macro(method)}
     return row
 
 

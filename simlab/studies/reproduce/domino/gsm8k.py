@@ -80,7 +80,7 @@ def domino_gsm8k(files: ReleasedFiles, _options: ReproduceOptions) -> Findings:
             "macro_over_pooled": {
                 name: round(ours[method]["macro"].value / sums[method], 5) for method, name in methods.items()
             },
-            "elsewhere": [_elsewhere_row(one) for one in beside],
+            "elsewhere": [_elsewhere_row(cell) for cell in beside],
         },
     )
 

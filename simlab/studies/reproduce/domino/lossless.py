@@ -63,8 +63,8 @@ _NEEDED = (
 def domino_lossless(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     """How many texts have the first tokens of autoregressive decoding's, how many may be equal, where they diverge."""
     names = {folder: files.names(f"{folder}/", end="_T0.0.jsonl") for folder in _LABELS}
-    files.have([*(name for some in names.values() for name in some), _README], options.progress)
-    texts = pl.concat([_texts(files, folder, some) for folder, some in names.items() if some])
+    files.have([*(name for listed in names.values() for name in listed), _README], options.progress)
+    texts = pl.concat([_texts(files, folder, listed) for folder, listed in names.items() if listed])
     pairs = beside_autoregressive(texts)
     repeated, chain = repeated_texts(texts), chain_over_tree(pairs)
     parts = pairs.partition_by("folder", "method", maintain_order=True)
@@ -118,7 +118,7 @@ def _texts(files: ReleasedFiles, folder: str, names: list[str]) -> pl.DataFrame:
             pl.col("mean_accept").alias("mean"),
             pl.lit(1).alias("one"),
         )
-    ordered = sorted(parts, key=lambda one: list(DATASETS).index(one) if one in DATASETS else -1)
+    ordered = sorted(parts, key=lambda name: list(DATASETS).index(name) if name in DATASETS else -1)
     return pl.concat([parts[dataset] for dataset in ordered])
 
 

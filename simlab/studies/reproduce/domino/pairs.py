@@ -61,12 +61,12 @@ def paired_cells(files: ReleasedFiles, settings: Sequence[Setting]) -> list[Row]
         whether it is counted, on which side of no difference theirs, ours and the pooled interval lie, and whether
         what they show is shown by ours too, alone (remains) and among all of the model that count.
     """
-    found: list[Row] = []
+    cells: list[Row] = []
     for model in MODELS:
         rows = files.rows(model.pairwise)
         own = [setting for setting in settings if setting.model.name == model.name]
-        found += among_all([cell for one in own for cell in _cells(files, one, rows)])
-    return [cell | {"row": _row(cell)} for cell in found]
+        cells += among_all([cell for setting in own for cell in _cells(files, setting, rows)])
+    return [cell | {"row": _row(cell)} for cell in cells]
 
 
 def among_all(cells: Sequence[Row]) -> list[Row]:
@@ -86,8 +86,10 @@ def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
         cells: as `paired_cells` has them.
         only: values of keys, such as ``model``; others are left out.
     """
-    some = [[cell[name] for name in _FLAGS] for cell in cells if all(cell[key] == value for key, value in only.items())]
-    flags = pl.DataFrame(some, schema=_FLAGS, orient="row")
+    values = [
+        [cell[name] for name in _FLAGS] for cell in cells if all(cell[key] == value for key, value in only.items())
+    ]
+    flags = pl.DataFrame(values, schema=_FLAGS, orient="row")
     counted, theirs, pooled = pl.col("counted"), pl.col("theirs_side"), pl.col("pooled_side")
     shown = counted & (theirs != 0)
     numbers = {
@@ -168,14 +170,14 @@ def _row(cell: Row) -> Row:
 
 
 def _cells(files: ReleasedFiles, setting: Setting, rows: Sequence[Mapping[str, str]]) -> list[Row]:
-    turns, found = _turns(setting), []
+    turns, cells = _turns(setting), []
     for rival in RIVALS:
         paired = _paired(turns, rival)
         for rollup, datasets in ROLLUPS.items():
             part = paired.filter(pl.col("dataset").is_in(datasets))
             if part.height:
-                found.append(_cell(files, setting, rollup, rival, part, rows))
-    return found
+                cells.append(_cell(files, setting, rollup, rival, part, rows))
+    return cells
 
 
 def _turns(setting: Setting) -> dict[str, pl.DataFrame]:
@@ -250,5 +252,5 @@ def _their_row(
     """The only row of a comparison in their table, and where it is."""
     label = f"DominoTree (16) vs {RIVALS[rival]}"
     key = {"temp": temperature, "dataset_or_rollup": rollup, "comparison": label}
-    (found,) = [row for row in rows if all(row[name] == value for name, value in key.items())]
-    return found, ", ".join(key.values())
+    (row,) = [row for row in rows if all(row[name] == value for name, value in key.items())]
+    return row, ", ".join(key.values())

@@ -192,8 +192,8 @@ def with_conversations(turns: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame
     """
     if not turns["turn"].null_count():
         return turns
-    said = other.select("dataset", "place", "prompt", "turn")
-    return turns.drop("prompt", "turn").join(said, on=["dataset", "place"], how="inner", maintain_order="left")
+    prompts = other.select("dataset", "place", "prompt", "turn")
+    return turns.drop("prompt", "turn").join(prompts, on=["dataset", "place"], how="inner", maintain_order="left")
 
 
 def program_sums(
@@ -217,7 +217,9 @@ def program_sums(
     names = {
         dataset: f"{model.summaries[temperature]}/{dataset}_T{temperature}.pt.summary.json" for dataset in datasets
     }
-    rows = [row for one, name in names.items() if name in files.release.files for row in _summary(files, name, one)]
+    rows = [
+        row for dataset, name in names.items() if name in files.release.files for row in _summary(files, name, dataset)
+    ]
     return pl.DataFrame(rows, schema_overrides={"nodes": pl.Float64, "nodes_allowed": pl.Float64})
 
 
@@ -271,7 +273,7 @@ class Setting:
 def read_setting(files: ReleasedFiles, model: Model, temperature: str) -> Setting:
     """Everything of a model at a temperature; the chosen turns are, of each dataset, the faster arm's by their rule."""
     arms = {arm: domino_turns(files, model, temperature, arm) for arm in ARMS}
-    warm = pl.concat([one.with_columns(pl.lit(arm).alias("arm")) for arm, one in arms.items()])
+    warm = pl.concat([turns.with_columns(pl.lit(arm).alias("arm")) for arm, turns in arms.items()])
     warm = warm.filter(pl.col("prompt") != 0) if model.domino_drops_first else warm
     speeds = warm.group_by("dataset", "arm", maintain_order=True).agg(pl.mean("tokens_per_s"))
     # Of equal speeds the graph arm, which stands first.
@@ -321,10 +323,10 @@ def _by_dataset(files: ReleasedFiles, before: str, after: str) -> list[tuple[str
 
 def _summary(files: ReleasedFiles, name: str, dataset: str) -> list[Row]:
     """Sums of each method in a file of the reference program; its rounds are their mean over turns times the turns."""
-    summary, found = files.value(name), []
+    summary, rows = files.value(name), []
     for row in summary["rows"]:
         rounds = round(row["decode_rounds_mean"] * row["samples"])
-        found.append(
+        rows.append(
             {
                 "method": row["method"],
                 "dataset": dataset,
@@ -337,4 +339,4 @@ def _summary(files: ReleasedFiles, name: str, dataset: str) -> list[Row]:
                 "nodes_allowed": summary["args"].get("max_tree_budget"),
             }
         )
-    return found
+    return rows

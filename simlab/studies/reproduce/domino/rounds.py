@@ -54,7 +54,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     cells = pl.concat([cell_means(files, setting) for setting in settings])
     pairs, times = paired_cells(files, settings), pl.concat([round_times(setting) for setting in settings])
     changes, counted = session_changes(times), count_comparisons(pairs)
-    verification = verification_ratio(files, next(one.own for one in settings if one.model.summaries))
+    verification = verification_ratio(files, next(setting.own for setting in settings if setting.model.summaries))
     arms, ablation = [arms_of(setting) for setting in settings], draft_sampling(files)
     ends = [over_count(setting, arm) for setting in settings for arm in ARMS]
     tables = [
@@ -77,7 +77,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         "arms": [_arm_row(row) for row in arms],
         "draft_sampling": [flat(row) for row in ablation],
         "over_count": ends,
-        "comparisons": {"all": counted, **{one.name: count_comparisons(pairs, model=one.name) for one in MODELS}},
+        "comparisons": {"all": counted, **{model.name: count_comparisons(pairs, model=model.name) for model in MODELS}},
         "overall": [cell["row"] for cell in pairs if cell["rollup"] == "Overall"],
     }
     compared = [*(figure for row in means for figure in _compared_means(row)), *_compared_pairs(pairs)]
@@ -125,7 +125,7 @@ def cell_means(files: ReleasedFiles, setting: Setting) -> pl.DataFrame:
 def _cell_row(cell: Row) -> Row:
     digits = {"theirs": 4, "macro": 4, "pooled": 4, "macro_over_pooled": 4, "rounds_share": 3, "tokens_per_text": None}
     del cell["other_warm_up"]
-    return cell | {name: round(cell[name], places) for name, places in digits.items()}
+    return cell | {name: round(cell[name], num_digits) for name, num_digits in digits.items()}
 
 
 def count_cells(cells: pl.DataFrame) -> dict[str, int]:
@@ -192,12 +192,12 @@ def _by_dataset(cells: pl.DataFrame) -> list[Row]:
     return named.sort("least", descending=True, maintain_order=True).to_dicts()
 
 
-def arms_of(one: Setting) -> Row:
+def arms_of(setting: Setting) -> Row:
     """Both arms of a setting, and the graph arm over the eager arm, paired."""
-    first, second = (one.arms[arm] for arm in ARMS)
+    first, second = (setting.arms[arm] for arm in ARMS)
     paired = first.join(second, on=domino.TURN, suffix="_eager", maintain_order="left")
-    row: Row = {**one.key, "turns": paired.height}
-    for arm, turns in one.arms.items():
+    row: Row = {**setting.key, "turns": paired.height}
+    for arm, turns in setting.arms.items():
         row |= {f"{arm}_rounds": int(turns["rounds"].sum()), f"{arm}_pooled": pooled(turns)}
         row[f"{arm}_macro"] = macro(turns)
         row[f"{arm}_whole_block_share"] = over.prompt_share(turns, "whole_block", "rounds")
@@ -222,8 +222,8 @@ def arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
         for row in arms
         for arm in ARMS
     ]
-    each = [("the two arms", "{name}"), ("rounds", "{rounds:,}"), ("pooled [95 %]", "{pooled}")]
-    each += [("macro average", "{macro}"), (f"rounds of {domino.MOST_COMMITTED}, %", "{whole_block_share:1%}")]
+    columns = [("the two arms", "{name}"), ("rounds", "{rounds:,}"), ("pooled [95 %]", "{pooled}")]
+    columns += [("macro average", "{macro}"), (f"rounds of {domino.MOST_COMMITTED}, %", "{whole_block_share:1%}")]
     both = [
         ("graph over eager, paired", "{model} T={temperature}"),
         ("equal turns", "{equal_turns} of {turns}"),
@@ -238,10 +238,10 @@ def arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
         "Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; the eager one is "
         f"faster in {eager.height} of {cells.height} ({', '.join(named)})."
     )
-    return "\n\n".join([table("lr", each, singly), table("lr", both, arms), within_width(f"{_TWO_WAYS} {best}")])
+    return "\n\n".join([table("lr", columns, singly), table("lr", both, arms), within_width(f"{_TWO_WAYS} {best}")])
 
 
-def over_count(one: Setting, arm: str) -> Row:
+def over_count(setting: Setting, arm: str) -> Row:
     """Tokens in acceptance lengths that are not in the text, by how the text ended."""
     more, is_cut = pl.col("committed") - pl.col("tokens"), pl.col("tokens") >= _LENGTH_LIMIT
     counts = {
@@ -253,8 +253,8 @@ def over_count(one: Setting, arm: str) -> Row:
         "cut_most": pl.max_horizontal(more.filter(is_cut).max(), pl.lit(0)),
         "share": more.sum() / pl.col("tokens").sum(),
     }
-    row = one.arms[arm].select(count.alias(name) for name, count in counts.items()).row(0, named=True)
-    return {**one.key, "arm": arm, **row, "share": round(row["share"], 6)}
+    row = setting.arms[arm].select(count.alias(name) for name, count in counts.items()).row(0, named=True)
+    return {**setting.key, "arm": arm, **row, "share": round(row["share"], 6)}
 
 
 def _ends_text(rows: Sequence[Row]) -> str:
@@ -278,11 +278,11 @@ def _compared_means(means: Row) -> list[ComparedFigure]:
 
 def _compared_pairs(cells: Sequence[Row]) -> list[ComparedFigure]:
     """DominoTree over Domino and over DDTree, all datasets together, in per cent."""
-    found = []
+    figures = []
     for cell in cells:
         if cell["rollup"] == "Overall" and cell["rival"] in ("Domino", "DDTree@16"):
             own: Estimate = cell["by_turn"]
             low, high = (100 * (end - 1) for end in (own.interval.low, own.interval.high))
             name = f"{cell['model']} T={cell['temperature']}: DominoTree over {cell['rival']}, % of speed"
-            found.append(ComparedFigure(name, Estimate(100 * (own.value - 1), Interval(low, high)), cell["theirs"]))
-    return found
+            figures.append(ComparedFigure(name, Estimate(100 * (own.value - 1), Interval(low, high)), cell["theirs"]))
+    return figures

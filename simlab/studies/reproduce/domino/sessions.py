@@ -26,23 +26,25 @@ _ROUNDS = (pl.col("tokens") / pl.col("mean")).round()
 _OF_TURN = {"method": pl.String, "sample_idx": pl.Int64, "turn_index": pl.Int64, "mean_accept": pl.Float64}
 
 
-def round_times(one: Setting) -> pl.DataFrame:
+def round_times(setting: Setting) -> pl.DataFrame:
     """All seconds over all rounds of each method, at one temperature.
 
     Columns: model, temperature, method, session (of the rounds, where more than one is known; else empty),
     ms_per_round.
     """
-    session = one.model.summaries.get(one.temperature, "").removeprefix(f"{one.model.raw}/")
+    session = setting.model.summaries.get(setting.temperature, "").removeprefix(f"{setting.model.raw}/")
     labels = pl.DataFrame({"method": list(METHODS), "label": list(METHODS.values())})
-    reference = one.sums.group_by("method", maintain_order=True).agg(pl.sum("seconds", "rounds"))
-    tree = one.own.filter(pl.col("method") == TREE)
+    reference = setting.sums.group_by("method", maintain_order=True).agg(pl.sum("seconds", "rounds"))
+    tree = setting.own.filter(pl.col("method") == TREE)
     named = labels.join(reference, on="method", how="inner", maintain_order="left").drop("method")
     times = [(label, session, seconds, rounds) for label, seconds, rounds in named.iter_rows()]
     times.append(("DominoTree", "", tree["seconds"].sum(), tree.select(_ROUNDS.sum()).item()))
-    times.append(("Domino, graph arm", "", one.arms["graph"]["seconds"].sum(), one.arms["graph"]["rounds"].sum()))
+    times.append(
+        ("Domino, graph arm", "", setting.arms["graph"]["seconds"].sum(), setting.arms["graph"]["rounds"].sum())
+    )
     return pl.DataFrame(
         [
-            (one.model.name, one.temperature, label, where, 1000 * seconds / rounds)
+            (setting.model.name, setting.temperature, label, where, 1000 * seconds / rounds)
             for label, where, seconds, rounds in times
         ],
         schema=["model", "temperature", "method", "session", "ms_per_round"],
@@ -73,7 +75,7 @@ def verification_ratio(files: ReleasedFiles, own: pl.DataFrame) -> Estimate:
         files: of the release.
         own: turns of their own program, Qwen3-8B at temperature 0.
     """
-    names = {one: f"{BASELINE_SESSION}/{one}_T0.0.jsonl" for one in DATASETS}
+    names = {dataset: f"{BASELINE_SESSION}/{dataset}_T0.0.jsonl" for dataset in DATASETS}
     parts = [
         _records(files, name, dataset, "cond@16", ms_verify=pl.Float64)
         for dataset, name in names.items()
@@ -93,8 +95,8 @@ def verification_ratio(files: ReleasedFiles, own: pl.DataFrame) -> Estimate:
 def times_text(times: pl.DataFrame, verification: Estimate) -> str:
     """Milliseconds of a round, a row for each model and method."""
     temperatures, rows = times["temperature"].unique(maintain_order=True).to_list(), []
-    for (model, method), some in times.group_by("model", "method", maintain_order=True):
-        ms = {at: f"{value:.1f}" for at, value in some.select("temperature", "ms_per_round").iter_rows()}
+    for (model, method), group in times.group_by("model", "method", maintain_order=True):
+        ms = {at: f"{value:.1f}" for at, value in group.select("temperature", "ms_per_round").iter_rows()}
         rows.append({"model": model, "method": method, "ms": [ms.get(at, "-") for at in temperatures]})
     columns = [("milliseconds of a round", "{model}"), ("", "{method}")]
     text = table(

@@ -56,7 +56,7 @@ _KEYS = ("dataset", "drafter", "policy")
 
 def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     """Their speedups and ours, what a fixed and an adaptive length reach of the oracle's, and spreads of lengths."""
-    paths = {one: f"data/llama3.1-8B/combined_{one}.jsonl" for one in DATASETS}
+    paths = {dataset: f"data/llama3.1-8B/combined_{dataset}.jsonl" for dataset in DATASETS}
     files.have(["predictor.py", "simulator.py", *paths.values()], options.progress)
     settings, every = read_settings(files, DATASETS), read_chains(files, paths)
     rows: dict[str, list[Row]] = {
@@ -85,7 +85,7 @@ def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Finding
         "cannot_replay": list(CANNOT_REPLAY),
         "batches": list(BATCHES),
         "their_batches": list(THEIR_BATCHES),
-        "longest_chains": {name: one.longest for name, one in every[DATASETS[0]][0].items()},
+        "longest_chains": {name: records.longest for name, records in every[DATASETS[0]][0].items()},
     }
     return Findings([*matches, *speedups], tables_text(rows), values | _json_sections(rows))
 
@@ -180,9 +180,9 @@ def reach_of(records: ChainRecords, base: Seconds, fixed: Mapping[int, Seconds],
         totals = {length: base[batch][choosing].sum() / own[batch][choosing].sum() for length, own in fixed.items()}
         chosen = max(totals, key=lambda length: (totals[length], -length))
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
-        plain, best, own = (each[batch][shown] for each in (base, oracle, fixed[chosen]))
+        plain, best, own = (by_batch[batch][shown] for by_batch in (base, oracle, fixed[chosen]))
         row |= {"oracle": speedup(plain, best).value, "fixed": speedup(plain, own).value}
-        policies = {"fixed": own, **{name: one[batch][shown] for name, one in adaptive.items()}}
+        policies = {"fixed": own, **{name: by_batch[batch][shown] for name, by_batch in adaptive.items()}}
         for name, policy in policies.items():
             row[f"{name}_reached"] = reached_share(plain, policy, best)
         for name in adaptive:
@@ -195,12 +195,12 @@ def reach_of(records: ChainRecords, base: Seconds, fixed: Mapping[int, Seconds],
 def with_corrected_verdicts(rows: Sequence[Row]) -> list[Row]:
     """Add verdicts that hold for all rows and adaptive rules at once, by Holm."""
     ratios = [[row[f"{name}_over_fixed"] for name in ADAPTIVE] for row in rows]
-    adjusted = holm(np.array([one.p_value for own in ratios for one in own], np.float64)).reshape(len(rows), -1)
+    adjusted = holm(np.array([ratio.p_value for own in ratios for ratio in own], np.float64)).reshape(len(rows), -1)
     return [
         row
         | {
-            f"{name}_verdict_corrected": verdict(one.value, p_value)
-            for name, one, p_value in zip(ADAPTIVE, own, p_values, strict=True)
+            f"{name}_verdict_corrected": verdict(ratio.value, p_value)
+            for name, ratio, p_value in zip(ADAPTIVE, own, p_values, strict=True)
         }
         for row, own, p_values in zip(rows, ratios, adjusted.tolist(), strict=True)
     ]
@@ -322,12 +322,12 @@ def _contents_row(records: ChainRecords, chains: Chains, unexplained: int) -> Ro
 
 def _compared(steps: Sequence[Row]) -> list[ComparedFigure]:
     """Speedups at a batch of 1; theirs are printed nowhere, so they are by formula."""
-    found = []
+    figures = []
     for row in steps:
         if row["batch"] == 1 and row["policy"] in SHOWN_POLICIES:
             what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch 1: speedup"
-            found.append(ComparedFigure(what, row["ours"], by_formula=row["theirs"], same_records=False))
-    return found
+            figures.append(ComparedFigure(what, row["ours"], by_formula=row["theirs"], same_records=False))
+    return figures
 
 
 def _json_sections(rows: Mapping[str, Sequence[Row]]) -> Row:
@@ -335,15 +335,15 @@ def _json_sections(rows: Mapping[str, Sequence[Row]]) -> Row:
 
     A row of a speedup that no table shows keeps theirs and ours alone; intervals stand for uncorrected verdicts.
     """
-    found: Row = {}
-    for section, some in rows.items():
-        whole = [flat(row, digits=None) for row in some]
-        kept = [{name: _rounded(row[name]) for name in _kept_names(row)} for row in whole]
+    sections: Row = {}
+    for section, of_section in rows.items():
+        whole = [flat(row, digits=None) for row in of_section]
+        written = [{name: _rounded(row[name]) for name in _kept_names(row)} for row in whole]
         if section in ("steps", "combined", "reached"):
             joined: dict[tuple[object, ...], list[Row]] = {}
-            for row in kept:
+            for row in written:
                 joined.setdefault(tuple(row[name] for name in _KEYS if name in row), []).append(row)
-            kept = [
+            written = [
                 {
                     name: own[0][name] if name in _KEYS else [row[name] for row in own]
                     for name in own[0]
@@ -351,8 +351,8 @@ def _json_sections(rows: Mapping[str, Sequence[Row]]) -> Row:
                 }
                 for own in joined.values()
             ]
-        found[section] = kept
-    return found
+        sections[section] = written
+    return sections
 
 
 def _kept_names(row: Row) -> list[str]:

@@ -142,8 +142,10 @@ class ChainRecords:
 
     def cut(self, lengths: Longs) -> "ChainRecords":
         """The first tokens of each text, int64 ``[R]`` of them; roots near the end keep what was recorded."""
-        kept = self.positions < lengths[self.owners]
-        return replace(self, num_tokens=lengths, recorded=self.recorded[kept], available=self.available[kept])
+        before_end = self.positions < lengths[self.owners]
+        return replace(
+            self, num_tokens=lengths, recorded=self.recorded[before_end], available=self.available[before_end]
+        )
 
 
 Chains = Mapping[str, ChainRecords]
@@ -164,18 +166,18 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, tup
 
     Beside them how many n-gram entries prompt lookup on the released tokens does not give.
     """
-    raw = {dataset: [_request(one) for one in files.objects(path)] for dataset, path in paths.items()}
-    every = [one for some in raw.values() for one in some]
-    longest = {drafter: max(max(one[drafter]) for one in every) - 1 for drafter in DRAFTERS}
-    found: dict[str, tuple[Chains, int]] = {}
-    for dataset, some in raw.items():
-        chains = {drafter: _records(dataset, drafter, some, longest[drafter]) for drafter in DRAFTERS}
-        looked_up = np.concatenate([_lookup(one, longest[NGRAM]) for one in some])
+    raw = {dataset: [_request(request) for request in files.objects(path)] for dataset, path in paths.items()}
+    every = [request for requests in raw.values() for request in requests]
+    longest = {drafter: max(max(request[drafter]) for request in every) - 1 for drafter in DRAFTERS}
+    by_dataset: dict[str, tuple[Chains, int]] = {}
+    for dataset, requests in raw.items():
+        chains = {drafter: _records(dataset, drafter, requests, longest[drafter]) for drafter in DRAFTERS}
+        looked_up = np.concatenate([_lookup(request, longest[NGRAM]) for request in requests])
         accepted = chains[NGRAM].accepted
         available = np.maximum(looked_up[:, 0], accepted).astype(np.int32)
         unexplained = int((looked_up[:, 1] != accepted).sum())
-        found[dataset] = chains | {NGRAM: replace(chains[NGRAM], available=available)}, unexplained
-    return found
+        by_dataset[dataset] = chains | {NGRAM: replace(chains[NGRAM], available=available)}, unexplained
+    return by_dataset
 
 
 def _request(row: Row) -> dict[str, list[int]]:
@@ -184,9 +186,9 @@ def _request(row: Row) -> dict[str, list[int]]:
     return lengths | {part: row[f"{part}_token_ids"] for part in ("prompt", "generated")}
 
 
-def _records(dataset: str, drafter: str, some: Sequence[Mapping[str, list[int]]], longest: int) -> ChainRecords:
-    prompts, texts = (np.array([len(one[name]) for one in some], np.int64) for name in ("prompt", drafter))
-    recorded = np.concatenate([np.array(one[drafter], np.int32) for one in some])
+def _records(dataset: str, drafter: str, requests: Sequence[Mapping[str, list[int]]], longest: int) -> ChainRecords:
+    prompts, texts = (np.array([len(request[name]) for request in requests], np.int64) for name in ("prompt", drafter))
+    recorded = np.concatenate([np.array(request[drafter], np.int32) for request in requests])
     return ChainRecords(dataset, drafter, prompts, texts, recorded, np.full(len(recorded), longest, np.int32), longest)
 
 
@@ -204,7 +206,7 @@ def lookup_starts(tokens: Sequence[int], first: int) -> list[int]:
     [-1, 3]
     """
     seen: dict[tuple[int, ...], int] = {}
-    found = [-1] * max(0, min(_SMALLEST_NGRAM, len(tokens)) - first)
+    starts = [-1] * max(0, min(_SMALLEST_NGRAM, len(tokens)) - first)
     for end in range(_SMALLEST_NGRAM, len(tokens)):
         start = -1
         suffixes = [tuple(tokens[end - size : end]) for size in range(_SMALLEST_NGRAM, min(_LARGEST_NGRAM, end) + 1)]
@@ -215,21 +217,21 @@ def lookup_starts(tokens: Sequence[int], first: int) -> list[int]:
         for suffix in suffixes:
             seen.setdefault(suffix, end)
         if end >= first:
-            found.append(start)
-    return found
+            starts.append(start)
+    return starts
 
 
 def _lookup(request: Mapping[str, list[int]], longest: int) -> Ints:
     """Tokens that prompt lookup proposes at each position, and those of them that are the text's, int32 ``[T, 2]``."""
     tokens, begin = request["prompt"] + request["generated"], len(request["prompt"])
-    found = []
+    lookups = []
     for end, start in enumerate(lookup_starts(tokens, begin), begin):
         most = 0 if start < 0 else min(longest, end - start)
         agreed = 0
         while agreed < most and end + agreed < len(tokens) and tokens[start + agreed] == tokens[end + agreed]:
             agreed += 1
-        found.append((most, agreed))
-    return np.array(found, np.int32)
+        lookups.append((most, agreed))
+    return np.array(lookups, np.int32)
 
 
 def two_up_one_down(length: int, drafted: int, accepted: int) -> int:

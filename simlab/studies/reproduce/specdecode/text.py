@@ -131,7 +131,7 @@ def tables_text(rows: Mapping[str, Sequence[Row]]) -> list[str]:
     always = [row.get("ours_always_drafting") for row in steps]
     more = [{"always": "-" if value is None else f"{value:.2f}"} for value in always]
     shown = {
-        "steps": [row | one for row, one in zip(steps, more, strict=True)],
+        "steps": [row | added for row, added in zip(steps, more, strict=True)],
         "combined": combined,
         "drafters": [
             row
@@ -142,6 +142,6 @@ def tables_text(rows: Mapping[str, Sequence[Row]]) -> list[str]:
         "reached": [row for row in rows["reached"] if row["batch"] in SHOWN_BATCHES],
         "means": rows["means"],
     }
-    texts = {name: table(*_COLUMNS[name], some) for name, some in shown.items()}
+    texts = {name: table(*_COLUMNS[name], of_table) for name, of_table in shown.items()}
     notes = {name: f"\n{within_width(note)}" for name, note in _NOTES.items()}
     return [text + notes.get(name, "") for name, text in texts.items()]

@@ -18,7 +18,7 @@ from simlab.policies.named.chain import LONGEST_BLOCK, Chain
 from simlab.policies.named.joint_throughput import SharedThroughput
 from simlab.policies.named.served.sglang_dspark import SglangDSpark
 from simlab.policies.named.served.vllm_adaptive import VllmAdaptive
-from simlab.policies.orders.chain_orders import SpineOrder
+from simlab.policies.orders.chain_orders import GreedyPathOrder
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules import serving
 from simlab.policy import AnyPolicy
@@ -129,7 +129,7 @@ def test_with_the_drafters_own_probabilities_and_no_delay_it_is_joint_throughput
     steps = np.cumsum(np.random.default_rng(seed).uniform(0.1, 1.0, DEPTH + 1))[None]
     zero = {stage: np.zeros((1, len(numbers))) for stage in GRID_STAGES}
     cost = CostTable("made-up", np.array([60]), {**zero, "verify": 1.0 + steps, PLAIN: np.ones((1, 1))})
-    joint = Composition(SpineOrder(), SharedThroughput(batch * DEPTH, cost))
+    joint = Composition(GreedyPathOrder(), SharedThroughput(batch * DEPTH, cost))
     vllm = made(VllmAdaptive(staleness=0, estimator="drafter", padded=False), cost)
     sglang = made(SglangDSpark(staleness=0, probe=1), cost)
     expected = listed(served(joint, texts, batch), texts)

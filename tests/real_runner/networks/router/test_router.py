@@ -48,7 +48,7 @@ def test_along_a_text_it_says_what_it_says_at_each_root(family: str) -> None:
     assert rows.values.shape == (11, 3)
     for index, root in enumerate(range(7, 18)):
         alone = target.states(tokens[None, :root])[0, -1]
-        found = producer.foresee(alone, target.logits(alone[None])[0], root)
+        found = producer.predict(alone, target.logits(alone[None])[0], root)
         assert isinstance(found, Features)
         assert found.values == pytest.approx(rows.values[index], abs=1e-3)
     assert rows.values.std(axis=0).min() > 1e-3, "the numbers are those of the root"
@@ -72,7 +72,7 @@ def test_numbers_that_are_none_are_refused() -> None:
     producer = made_up_router(target_of(), ROUTES)
     broken = torch.full((producer.network.config.hidden_size,), torch.nan)
     with pytest.raises(ModelError, match="what is no number"):
-        producer.foresee(broken, torch.zeros(12), 3)
+        producer.predict(broken, torch.zeros(12), 3)
 
 
 def test_a_policy_with_other_routes_is_refused() -> None:
@@ -171,9 +171,9 @@ def test_a_network_of_whiflashs_form_is_read_and_says_no_number_where_it_has_non
     read = load_router(tmp_path)
     assert read.config == network.config
     producer = RouterProducer(read, target_of())
-    assert producer.foresee(torch.ones(network.config.hidden_size), torch.zeros(12), 3).values.max() == TAKEN
+    assert producer.predict(torch.ones(network.config.hidden_size), torch.zeros(12), 3).values.max() == TAKEN
     with pytest.raises(ModelError, match="what is no number"):
-        producer.foresee(torch.full((network.config.hidden_size,), torch.nan), torch.zeros(12), 3)
+        producer.predict(torch.full((network.config.hidden_size,), torch.nan), torch.zeros(12), 3)
     assert "ddtree" not in dict(read.config.lines())["router"]
     assert "over 0.5 tokens more" in dict(read.config.lines())["router"]
 

@@ -285,7 +285,7 @@ def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made
     policy = JetSpecExtended(10, 2, gap=-1.0, channel="alone")
     check_needs(policy, alone.holds("dflash"))
     extended = [list(rounds(policy, sequence)) for sequence in alone.recorded("dflash", channels=["alone"])]
-    assert any(played.num_asked for one in extended for played in one)
+    assert any(played.num_requested for one in extended for played in one)
     with pytest.raises(MissingChannelError, match="it was recorded behind the whole chain alone"):
         check_needs(D2SD(10, branches=1, channel="alone"), alone.holds("dflash"))
     bare = ChannelOptions(str(trace), "none", str(made / "drafter"), settings={"whole": 1})

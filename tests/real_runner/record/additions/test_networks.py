@@ -109,7 +109,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("more", [[], ["--dry-run", "sample"]], ids=["recorded", "foreseen"])
+@pytest.mark.parametrize("more", [[], ["--dry-run", "sample"]], ids=["recorded", "predicted"])
 def test_a_head_that_does_not_fit_is_refused_in_a_sentence(made: Path, trace: Path, name: str, more: list[str]) -> None:
     make, words = BAD[name]
     before, head = files_of(trace), make(made, trace.parent / "bad")
@@ -128,7 +128,7 @@ def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: py
     assert status == 2 or "will run   no" in out
 
 
-# What comes with simlab, foreseen on the packaged trace: no model is loaded and nothing is fetched
+# What comes with simlab, predicted on the packaged trace: no model is loaded and nothing is fetched
 
 
 @pytest.fixture(autouse=True)

@@ -98,7 +98,7 @@ def test_the_folder_is_taken_for_its_rows_and_its_summary(made: Made, tmp_path: 
     assert compared[0] == compared[1]
     tables = [simlab.export("markdown", results=place).text for place in (str(folder), str(folder / "results.parquet"))]
     assert tables[0] == tables[1]
-    shutil.copytree(made.trace.place, tmp_path / "trace")
+    shutil.copytree(made.trace.location, tmp_path / "trace")
     shutil.copy(folder / "confirm.json", tmp_path / "trace")
     assert simlab.inspect(str(tmp_path / "trace")).to_json()["kind"] == "trace"
 
@@ -115,7 +115,7 @@ def test_the_verdict_comes_first(made: Made, tmp_path: Path) -> None:
     first = text.splitlines()[0]
     assert " is faster than " in first or first.startswith("No winner ")
     for part in (
-        made.trace.place,
+        made.trace.location,
         "3 prompts, 6 sequences",
         "6 of 6",
         "ms per round, predicted / measured",

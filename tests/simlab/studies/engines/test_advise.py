@@ -223,7 +223,7 @@ def test_settings_are_those_that_are_best_where_they_are_chosen(
     dev = other if chosen_elsewhere else None
     advice = advise(trace, POLICIES, cost=cost, batch=[1], dev_trace=dev, threads=1)
     alone = advise(dev or trace, POLICIES, cost=cost, batch=[1], threads=1)
-    assert (advice.trace.place, advice.chosen_on.place) == (str(trace), str(dev or trace))
+    assert (advice.trace.location, advice.chosen_on.location) == (str(trace), str(dev or trace))
     ours, theirs = advice.batches[0].row(), alone.batches[0].row()
     assert (ours["chain"], ours["tree"]) == (theirs["chain"], theirs["tree"])
     assert (ours["tree_speedup"] == theirs["tree_speedup"]) == (not chosen_elsewhere)

@@ -34,7 +34,7 @@ def table(cost: Path, tmp_path_factory: pytest.TempPathFactory) -> ReplayTable:
 
 @pytest.fixture(scope="module")
 def results(table: ReplayTable) -> Path:
-    return Path(table.trace.place).parent / "results.parquet"
+    return Path(table.trace.location).parent / "results.parquet"
 
 
 def markdown_cells(text: str) -> list[list[str]]:

@@ -164,7 +164,7 @@ def test_what_a_recording_does_not_determine_is_no_setting(costs: dict[str, Path
     points, why = drafts.points(typed, priced=False)
     assert [point.label for point in points] == typed[:1]
     assert "wants beam 24 exactly, where 10 was recorded" in why
-    assert trace.place not in why
+    assert trace.location not in why
 
 
 @pytest.mark.parametrize(

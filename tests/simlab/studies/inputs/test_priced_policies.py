@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.inputs.artefacts import PricedPolicies
+from simlab.studies.inputs.artefacts import PoliciesOnMachine
 
 
 def test_each_reason_is_said_once_with_all_that_it_holds_for() -> None:
@@ -12,10 +12,10 @@ def test_each_reason_is_said_once_with_all_that_it_holds_for() -> None:
     reasons = {"chain": "too deep.", "ddtree:budget=8": "too deep.", "ddtree:budget=4": "no channel."}
     labels = {id(named.policy): named.label for named in policies}
     prices: Any = SimpleNamespace(why_unpriced=lambda policy: reasons.get(labels[id(policy)], ""))
-    found = PricedPolicies(prices, policies)
+    found = PoliciesOnMachine(prices, policies)
     assert found.unpriced == reasons
     assert found.unpriced_note().split("\n") == [
         "No seconds of chain, ddtree:budget=8: too deep.",
         "No seconds of ddtree:budget=4: no channel.",
     ]
-    assert PricedPolicies(prices, policies[-1:]).unpriced_note() == ""
+    assert PoliciesOnMachine(prices, policies[-1:]).unpriced_note() == ""

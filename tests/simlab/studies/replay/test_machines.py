@@ -16,7 +16,7 @@ from simlab.errors import CostError
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import ChannelNeed, Needs, Stateless
-from simlab.studies.inputs.artefacts import PricedPolicies, priced_policies
+from simlab.studies.inputs.artefacts import PoliciesOnMachine, priced_policies
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import replay
@@ -99,7 +99,7 @@ def test_hindsight_beside_a_policy_that_reads_a_channel_may_take_its_tokens() ->
     ids = set()
     for channels in ((), (ChannelNeed("pool", "pool"),)):
         policy = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
-        (bound,) = bound_rows(PricedPolicies(Prices(None, "none", ""), (policy,)), 64, 7, best_budgets=True)
+        (bound,) = bound_rows(PoliciesOnMachine(Prices(None, "none", ""), (policy,)), 64, 7, best_budgets=True)
         assert bound.channels == channels
         ids.add(bound.policy_id)
     assert len(ids) == 2

@@ -40,7 +40,7 @@ def used_cost(rows: Path) -> str:
 def test_the_trace_and_the_prices_of_rows_are_found(rows: Path) -> None:
     found = inputs_of_results([rows], None, None, None)
     assert found.trace is not None
-    assert found.trace.place == open_trace(packaged_trace()).place
+    assert found.trace.location == open_trace(packaged_trace()).location
     assert found.prices is not None
     assert found.prices.cost_id == used_cost(rows)
     assert found.missing == ()

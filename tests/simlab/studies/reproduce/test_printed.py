@@ -70,7 +70,7 @@ def close(found: object, wanted: object) -> bool:
 
 @pytest.mark.parametrize("study", [one for one in DATA_STUDIES if not one.missing], ids=lambda one: one.name)
 def test_of_the_real_files_what_was_published(study: PublishedStudy) -> None:
-    place = real_release(study.release).place
+    place = real_release(study.release).location
     printed = json_of("study", "reproduce", study.name, "--data", place, "--json")
     published = json.loads((DOCS / "measurements" / "published" / f"{study.name}.json").read_text(encoding="utf-8"))
     assert close(printed, published)

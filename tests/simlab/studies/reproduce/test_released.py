@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> ReleasedFiles:
 def served(files: ReleasedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(fetched, "PAUSE_S", 0.01)
-    with serving_files(Path(str(files.place))) as made:
+    with serving_files(Path(str(files.location))) as made:
         yield made
 
 
@@ -52,7 +52,7 @@ def test_a_file_that_is_none_of_the_release_is_refused(files: ReleasedFiles) -> 
 
 
 def test_a_changed_or_missing_file_is_refused_with_what_to_type(files: ReleasedFiles) -> None:
-    path = Path(str(files.place)) / CELLS
+    path = Path(str(files.location)) / CELLS
     path.write_text(path.read_text().replace("6.50", "6.51"))
     with pytest.raises(UsageError, match="is not as it was released: its sha256 begins with") as refused:
         files.text(CELLS)

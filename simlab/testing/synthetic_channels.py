@@ -37,7 +37,9 @@ _MASS, _NOISE, _BONUS = 0.97, 2.0, 3.0
 """What the scored tokens have together; how much tokens above change a score at most; how much the truth gains."""
 
 
-def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: int, tied: bool = False) -> ChannelRows:
+def synthetic_channel(
+    need: ChannelNeed, recorded: RecordedSequence, vocab_size: int, tied: bool = False
+) -> ChannelRows:
     """A channel of the settings that a policy declares, with more than it declares where that is to be cut.
 
     Args:
@@ -50,21 +52,23 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
     if need.kind == TRANSITIONS:
         previous = equal.get("previous", least.get("previous", 4) + 2)
         top_k = equal.get("top_k", least.get("top_k", 4) + 3)
-        return made_up_transitions(recorded, previous, top_k, vocab_size, tied)[0]
+        return synthetic_transitions(recorded, previous, top_k, vocab_size, tied)[0]
     if need.kind == POOL:
         depth, top_k = equal.get("depth", _depth_of_pools(need, recorded)), equal.get("top_k", 3)
         if EXACT_NODES in least:
-            return made_up_pools(recorded, least.get("depth", depth), top_k, vocab_size, None, least[EXACT_NODES], tied)
-        return made_up_pools(recorded, depth, top_k, vocab_size, equal.get("beam", 3), 0, tied)
+            return synthetic_pools(
+                recorded, least.get("depth", depth), top_k, vocab_size, None, least[EXACT_NODES], tied
+            )
+        return synthetic_pools(recorded, depth, top_k, vocab_size, equal.get("beam", 3), 0, tied)
     if need.kind == BRANCHES:
         depth = 1 if recorded.rows is None else recorded.rows.counts.shape[1]
         # Deeper than the drafter's own, so that there is one behind its whole chain too.
         deeper, top_k = 3 if WHOLE_CHAIN in equal else 1, least.get("top_k", 1) + 2
-        return made_up_branches(recorded, depth + deeper, top_k, vocab_size, tied)[0]
+        return synthetic_branches(recorded, depth + deeper, top_k, vocab_size, tied)[0]
     if need.kind == TARGET:
         return TargetLawRows((recorded.text[:-1] * 37 % 16 / 8).astype(np.float32))
     if need.kind == FEATURES:
-        return made_up_features(recorded, len(need.trained_for.split("|")))
+        return synthetic_features(recorded, len(need.trained_for.split("|")))
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 
@@ -75,7 +79,7 @@ def _depth_of_pools(need: ChannelNeed, recorded: RecordedSequence) -> int:
     return 0 if recorded.rows is None else recorded.rows.counts.shape[1]
 
 
-def made_up_transitions(
+def synthetic_transitions(
     recorded: RecordedSequence, previous: int, top_k: int, vocab_size: int, tied: bool = False
 ) -> tuple[TransitionRows, Floats]:
     """Scores of tokens after each of the first tokens of the depth above.
@@ -107,12 +111,12 @@ def made_up_transitions(
             own_ids, own_log_probs = listed.scored(_mixed(tokens, d), is_true, width, tied)
             ids.append(own_ids)
             log_probs.append(own_log_probs)
-    kept = np.concatenate(log_probs)
+    flat = np.concatenate(log_probs)
     counts = np.array(num_rows, np.int32).reshape(-1, depth)
-    return TransitionRows(counts, np.concatenate(above), np.concatenate(ids), kept), _outside(kept)
+    return TransitionRows(counts, np.concatenate(above), np.concatenate(ids), flat), _outside(flat)
 
 
-def made_up_branches(
+def synthetic_branches(
     recorded: RecordedSequence,
     depth: int,
     top_k: int,
@@ -155,13 +159,13 @@ def made_up_branches(
                 own_ids, own_log_probs = listed.scored(_mixed(above, d), np.array([is_true]), width, tied)
                 ids.append(own_ids)
                 log_probs.append(own_log_probs)
-    kept = np.concatenate(log_probs)
+    flat = np.concatenate(log_probs)
     lengths = lengths[-1:] if is_whole else lengths
-    rows = BranchRows(np.tile(lengths, (num_roots, 1)), depth, np.concatenate(ids), kept)
-    return rows, _outside(kept)
+    rows = BranchRows(np.tile(lengths, (num_roots, 1)), depth, np.concatenate(ids), flat)
+    return rows, _outside(flat)
 
 
-def made_up_features(recorded: RecordedSequence, size: int) -> FeatureRows:
+def synthetic_features(recorded: RecordedSequence, size: int) -> FeatureRows:
     """Numbers of each root that its token decides, from 1 on, many of them equal.
 
     Args:
@@ -173,13 +177,13 @@ def made_up_features(recorded: RecordedSequence, size: int) -> FeatureRows:
     return FeatureRows((1 + (mixed & np.uint64(15)).astype(np.float32) / 4).astype(np.float32))
 
 
-def _outside(kept: Floats) -> Floats:
+def _outside(listed: Floats) -> Floats:
     """float32 ``[S]``, the log of the mass of each row that is not kept."""
     with np.errstate(divide="ignore"):
-        return to_grid(np.log(np.maximum(1 - np.exp(kept.astype(np.float64)).sum(axis=1), 0)))
+        return to_grid(np.log(np.maximum(1 - np.exp(listed.astype(np.float64)).sum(axis=1), 0)))
 
 
-def made_up_pools(
+def synthetic_pools(
     recorded: RecordedSequence,
     depth: int,
     top_k: int,
@@ -223,16 +227,16 @@ def _marginals(recorded: RecordedSequence) -> list[Marginals]:
     return list(recorded.rows.rows())
 
 
-def _truth(recorded: RecordedSequence, place: int) -> int:
-    return int(recorded.text[place]) if place < len(recorded.text) else -1
+def _truth(recorded: RecordedSequence, index: int) -> int:
+    return int(recorded.text[index]) if index < len(recorded.text) else -1
 
 
 def _mixed(tokens: Ints, *more: int) -> Keys:
     """A number for each token that looks drawn; uint64, by the finaliser of MurmurHash3 (Appleby, 2011)."""
     keys = tokens.astype(np.uint64)
     with np.errstate(over="ignore"):
-        for one in (0, *more):
-            keys = keys * np.uint64(0x9E3779B97F4A7C15) + np.uint64(one & (1 << 64) - 1)
+        for number in (0, *more):
+            keys = keys * np.uint64(0x9E3779B97F4A7C15) + np.uint64(number & (1 << 64) - 1)
             keys = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
             keys = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
             keys ^= keys >> np.uint64(33)

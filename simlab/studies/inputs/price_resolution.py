@@ -19,7 +19,7 @@ WANTED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPrices:
+class PriceResolution:
     """Ratios of prices, and the half-widths of their 95 % intervals; nan where a cell was visited once.
 
     Attributes:
@@ -75,29 +75,29 @@ class KnownPrices:
         return f"simlab profile --out {file} --repeats {samples}"
 
 
-def told_apart(file: CostFile) -> KnownPrices:
+def step_resolution(file: CostFile) -> PriceResolution:
     """How well a round's price is known beside that of the size before, which tells valleys from noise."""
     widths = neighbour_half_widths(file.samples, file.visits).values()
     return _known(file, "a round over that of the size before", widths)
 
 
-def known_speeds(file: CostFile) -> KnownPrices:
+def speedup_resolution(file: CostFile) -> PriceResolution:
     """How well a round's price is known beside autoregressive decoding, which is what a speedup depends on."""
     return _known(file, "a round over autoregressive decoding", ratio_half_widths(file.samples, file.visits).values())
 
 
-def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices:
-    found, samples = sorted(half_widths), fewest_samples(file.samples)
+def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> PriceResolution:
+    widths, samples = sorted(half_widths), fewest_samples(file.samples)
     may_go_on = file.visits.paired and not file.notes
-    if not found:
-        return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on, file.is_imported)
-    median, widest = statistics.median(found), found[-1]
+    if not widths:
+        return PriceResolution(of, math.nan, math.nan, samples, None, None, may_go_on, file.is_imported)
+    median, widest = statistics.median(widths), widths[-1]
     # With many visits the intervals are narrower by this too.
     few = few_visits(samples // file.visits.rounds)
     needed, everywhere = (
         _rounded(samples_needed(value / few, samples, WANTED, file.visits)) for value in (median, widest)
     )
-    return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on, file.is_imported)
+    return PriceResolution(of, median, widest, samples, needed, everywhere, may_go_on, file.is_imported)
 
 
 def _rounded(number: int) -> int:

@@ -29,7 +29,7 @@ MASKED = -1e30
 _ID_BITS = 31
 _RANK_BITS = 16
 _NO_PLACE = 2**62
-"""Behind all places."""
+"""Behind all keys."""
 
 _ROOTS_COUNTED = 2048
 """At once: each takes some 30 kB of memory per copy of its paths."""
@@ -50,20 +50,20 @@ def steps_of(log_probs: Tensor) -> Tensor:
     return log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
 
 
-def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
+def keys_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
     """int64, like ``log_probs``: each token's place in the order of its row; ``ids``, int64, if not counted from 0."""
-    places = steps_of(log_probs).to(torch.int64).bitwise_left_shift_(_ID_BITS)
-    places |= torch.arange(places.shape[-1], device=places.device) if ids is None else ids
-    return places
+    keys = steps_of(log_probs).to(torch.int64).bitwise_left_shift_(_ID_BITS)
+    keys |= torch.arange(keys.shape[-1], device=keys.device) if ids is None else ids
+    return keys
 
 
-def first_of(places: Tensor, width: int) -> Tensor:
-    """The first places of each row, in order."""
-    return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+def first_of(keys: Tensor, width: int) -> Tensor:
+    """The first keys of each row, in order."""
+    return keys.topk(min(width, keys.shape[-1]), largest=False, sorted=True).values
 
 
 def first_at(steps: Tensor, width: int) -> Tensor:
-    """The first places of each row of steps ``[..., V]`` in order, as `first_of` gives them.
+    """The first keys of each row of steps ``[..., V]`` in order, as `first_of` gives them.
 
     A number of 32 bits for each token of the vocabulary is half of what its place takes, and is searched in half the
     passes. Steps alone leave open which of the tokens are taken whose step is the last one: those of the smallest ids.
@@ -78,15 +78,15 @@ def first_at(steps: Tensor, width: int) -> Tensor:
     return torch.cat([below, level], dim=-1).sort(-1).values[..., : least.shape[-1]]
 
 
-def ids_at(places: Tensor) -> Tensor:
+def ids_at(keys: Tensor) -> Tensor:
     """int64, the token of each place."""
-    return places & ((1 << _ID_BITS) - 1)
+    return keys & ((1 << _ID_BITS) - 1)
 
 
-def grid_at(places: Tensor) -> Tensor:
+def grid_at(keys: Tensor) -> Tensor:
     """float32, the log-probability of each place: exact, as steps are whole numbers below 2**24."""
     # 0 is added, since a step of 0 would become -0.
-    return (places >> _ID_BITS).float() / -STEPS_PER_NAT + 0.0
+    return (keys >> _ID_BITS).float() / -STEPS_PER_NAT + 0.0
 
 
 class OnTheWay:
@@ -129,14 +129,14 @@ def counts_kept(first: Tensor, kept: KeptCandidates) -> Tensor:
     """What `simlab.real_runner.drafters.ranked.kept_counts` gives of many roots.
 
     Args:
-        first: int64 ``[R, D, K]``, the first places of each law.
+        first: int64 ``[R, D, K]``, the first keys of each law.
         kept: how many candidates.
 
     Returns:
         int64 ``[R, D]``.
     """
     costs = (first >> _ID_BITS).split(_ROOTS_COUNTED)
-    read = torch.cat([exact_ranks(some, kept.exact_budget) for some in costs])
+    read = torch.cat([exact_ranks(part, kept.exact_budget) for part in costs])
     return read.clamp(min=kept.min_width).clamp(max=first.shape[-1])
 
 
@@ -168,9 +168,9 @@ def _ranks_read(paths: list[Tensor]) -> Tensor:
     Of those of a depth as many are in the tree as follow the first candidates above.
     """
     num_in, read = torch.full_like(paths[0][:, :1], paths[0].shape[1]), list[Tensor]()
-    for some in paths:
-        ranks = (some >> _RANK_BITS) & ((1 << _RANK_BITS) - 1)
-        is_in = torch.arange(some.shape[1], device=some.device) < num_in
+    for part in paths:
+        ranks = (part >> _RANK_BITS) & ((1 << _RANK_BITS) - 1)
+        is_in = torch.arange(part.shape[1], device=part.device) < num_in
         read.append(((ranks + 1) * is_in).amax(-1))
         # The first of them is followed by nothing.
         num_in = ((ranks == 0) & is_in).sum(-1, keepdim=True) - 1
@@ -194,7 +194,7 @@ class PassRows(NamedTuple):
 
     Attributes:
         roots: int64 ``[R]``, absolute positions.
-        first: int64 ``[R, D, K]``, the first places of each law.
+        first: int64 ``[R, D, K]``, the first keys of each law.
         probs: float32 ``[R, D, K]``, what the law gives these.
         mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.
         entropy: float32 ``[R, D]``.
@@ -265,14 +265,14 @@ class ColumnsOnTheWay:
         with torch.cuda.stream(stream_beside(device)) if device.type == "cuda" else nullcontext():
             first = self._packed[: ends[-1]]
             of_candidates = on_host(ids_at(first).int(), grid_at(first))
-        found, start = list[DraftColumns](), 0
+        columns, start = list[DraftColumns](), 0
         for num_roots, num_tokens in texts:
             stop = start + num_roots
             # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
             roots, counts, outside_log_mass, entropy, ranks, true_log_probs = (of[start:stop].copy() for of in of_roots)
             ids, log_probs = (of[ends[start] : ends[stop]].copy() for of in of_candidates)
             valid: Bools = roots[:, None] + np.arange(1, self._depth + 1) < num_tokens
-            found.append(
+            columns.append(
                 DraftColumns(
                     context_length=roots,
                     counts=counts,
@@ -286,7 +286,7 @@ class ColumnsOnTheWay:
                 )
             )
             start = stop
-        return found
+        return columns
 
 
 def in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:

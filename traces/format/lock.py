@@ -19,7 +19,7 @@ def lock_file(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def writing_alone(path: Path | None, option: str = "--out", patience_s: float = _PATIENCE_S) -> Iterator[None]:
+def exclusive_lock(path: Path | None, option: str = "--out", patience_s: float = _PATIENCE_S) -> Iterator[None]:
     """Hold a file, so that no other simlab writes it meanwhile, on this machine or, in a shared folder, on another.
 
     A folder is held by its most telling file, whether or not that is there yet. The lock is the system's: that of a
@@ -37,8 +37,8 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
     if path.parent.is_file():
         raise TraceError(f"{option} names the file {path.parent}; expected a folder")
     # A policy file may go to another folder meanwhile.
-    place = lock_file(path).absolute()
-    made = [parent for parent in place.parents if not parent.exists()]
+    lock_path = lock_file(path).absolute()
+    made = [parent for parent in lock_path.parents if not parent.exists()]
     ids: list[os.stat_result] = []
     lock = FileLock(
         lock_file(path),
@@ -52,7 +52,7 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
             yield
         finally:
             # While it is held: who waits for it finds that the file has no name any more, and makes a new one.
-            _remove(place, ids[0])
+            _remove(lock_path, ids[0])
             lock.release()
     finally:
         for folder in made:

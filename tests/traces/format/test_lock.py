@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from simlab.errors import InUseError, TraceError
-from simlab.traces.format.alone import lock_file, writing_alone
+from simlab.traces.format.lock import exclusive_lock, lock_file
 
 HOLDING = """
 import sys
 from pathlib import Path
-from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.lock import exclusive_lock
 
-with writing_alone(Path(sys.argv[1])):
+with exclusive_lock(Path(sys.argv[1])):
     print("holding", flush=True)
     sys.stdin.read()
 """
@@ -38,14 +38,14 @@ def holding(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def is_free(path: Path) -> bool:
     try:
-        with writing_alone(path):
+        with exclusive_lock(path):
             return True
     except InUseError:
         return False
 
 
 def test_the_second_writer_is_refused_until_the_first_is_done(tmp_path: Path, holding: subprocess.Popen[str]) -> None:
-    with pytest.raises(InUseError) as caught, writing_alone(tmp_path / "file", "--rounds"):
+    with pytest.raises(InUseError) as caught, exclusive_lock(tmp_path / "file", "--rounds"):
         pass
     said = f"another simlab is writing {tmp_path / 'file'}; wait until it is done, or give another --rounds"
     assert str(caught.value) == said
@@ -68,7 +68,7 @@ def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path: Path, holding: s
 
 def test_two_threads_are_two_writers(tmp_path: Path) -> None:
     found: list[bool] = []
-    with writing_alone(tmp_path / "file"):
+    with exclusive_lock(tmp_path / "file"):
         thread = threading.Thread(target=lambda: found.append(is_free(tmp_path / "file")))
         thread.start()
         thread.join()
@@ -80,16 +80,16 @@ def test_two_threads_are_two_writers(tmp_path: Path) -> None:
 def test_a_folder_has_one_lock_under_all_its_names(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with writing_alone(tmp_path / "real" / "file"):
+    with exclusive_lock(tmp_path / "real" / "file"):
         assert not is_free(tmp_path / "link" / "file")
         assert not is_free(tmp_path / "link" / ".." / "real" / "file")
 
 
 def test_folders_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
-    with writing_alone(tmp_path / "a" / "b" / "file"):
+    with exclusive_lock(tmp_path / "a" / "b" / "file"):
         assert (tmp_path / "a" / "b").is_dir()
     assert list(tmp_path.iterdir()) == []
-    with writing_alone(tmp_path / "a" / "b" / "file"):
+    with exclusive_lock(tmp_path / "a" / "b" / "file"):
         (tmp_path / "a" / "b" / "file").touch()
     assert list((tmp_path / "a" / "b").iterdir()) == [tmp_path / "a" / "b" / "file"]
 
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_deleted_and_made_anew_is_left_to_its_owner(tmp_path: Path) -> None:
-    with writing_alone(tmp_path / "file"):
+    with exclusive_lock(tmp_path / "file"):
         lock_file(tmp_path / "file").unlink()
         lock_file(tmp_path / "file").touch()
     assert lock_file(tmp_path / "file").exists()
