@@ -128,7 +128,7 @@ class ShardAdder(ABC, Generic[Columns]):
             wanted: what the manifest will say of it.
             existing: what the manifest says already; None: nothing.
         """
-        self._trace, self._stem, self._wanted, self._found = trace, stem, wanted, existing
+        self._trace, self._stem, self._wanted, self._existing = trace, stem, wanted, existing
         self._manifest = trace.manifest
         self._folder = folder_of(trace)
         self._note = self._folder / UNFINISHED / f"{stem}.json"
@@ -176,8 +176,8 @@ class ShardAdder(ABC, Generic[Columns]):
 
     def _begin(self, resume: bool) -> None:
         """Write the note, or meet what is there."""
-        if self._found is not None:
-            self._meet(self._found, resume, "holds", "it is complete, so choose another name")
+        if self._existing is not None:
+            self._meet(self._existing, resume, "holds", "it is complete, so choose another name")
             self._is_complete = True
             self._clean()
         elif self._note.exists():

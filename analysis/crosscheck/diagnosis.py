@@ -98,12 +98,12 @@ def rounds_of_rows(prompt: int, num_before: int, length: int, rows: DraftRows) -
 
 def rounds_of_engine(texts: Sequence[ComparedText]) -> ChainRounds:
     """The rounds of an engine beside those that a trace predicts at the same roots."""
-    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.text.prompt for text in texts))}
+    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.recorded.prompt for text in texts))}
     parts = []
     for text in (text for text in texts if text.ended):
         root, kept, predicted, reach = np.array(text.ended, np.int64).T
-        prompts = np.full(len(root), numbers[text.text.prompt])
-        parts.append(ChainRounds(prompts, len(text.text.prompt_tokens) + root, kept, reach, expected=predicted))
+        prompts = np.full(len(root), numbers[text.recorded.prompt])
+        parts.append(ChainRounds(prompts, len(text.recorded.prompt_tokens) + root, kept, reach, expected=predicted))
     return joined(parts)
 
 

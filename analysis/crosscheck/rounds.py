@@ -40,7 +40,7 @@ class ComparedText:
     """One answer beside its recorded text.
 
     Attributes:
-        text: what was recorded.
+        recorded: the text as it was recorded, and what is predicted of it.
         num_tokens: that the engine wrote.
         parting: the first place where the texts differ, or where one ends; None: nowhere, as far as tokens are known.
         gap: logits between the target's two best tokens there; nan where the recorded text has ended.
@@ -54,7 +54,7 @@ class ComparedText:
         num_predicted_tokens: of that.
     """
 
-    text: PredictedText
+    recorded: PredictedText
     num_tokens: int
     parting: int | None
     gap: float
@@ -95,7 +95,7 @@ def compared_text(text: PredictedText, answer: EngineAnswer, asked: int, ties: f
     gap = float(text.gaps[parting]) if parting is not None and parting < len(text) else float("nan")
     ended, num_short = _rounds(text, answer, parting)
     return ComparedText(
-        text=text,
+        recorded=text,
         num_tokens=answer.num_tokens,
         parting=parting,
         gap=gap,
@@ -210,11 +210,11 @@ def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
     ]
     if not known:
         return None
-    names = sorted({text.text.prompt for text in known})
+    names = sorted({text.recorded.prompt for text in known})
     sums = np.zeros((len(names), 4))
     for text in known:
         assert text.num_rounds is not None
-        sums[names.index(text.text.prompt)] += (
+        sums[names.index(text.recorded.prompt)] += (
             text.num_tokens - 1,
             text.num_rounds,
             text.num_predicted_tokens - 1,

@@ -41,9 +41,9 @@ def crosscheck_json(
 def _text(text: ComparedText) -> dict[str, object]:
     first = text.differences[0] if text.differences else None
     return {
-        "sequence": text.text.index,
-        "dataset": text.text.prompt[0],
-        "prompt_id": text.text.prompt[1],
+        "sequence": text.recorded.index,
+        "dataset": text.recorded.prompt[0],
+        "prompt_id": text.recorded.prompt[1],
         "tokens": text.num_tokens,
         "tokens_foretold": text.num_predicted_tokens,
         "parts_at": text.parting,

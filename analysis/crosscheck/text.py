@@ -70,7 +70,9 @@ def differences_text(texts: Sequence[ComparedText]) -> str:
             where = f"{first.root}{' (tie)' if first.is_tie else ''}"
             cells = [where, str(first.accepted), str(first.predicted), f"{first.margin:.3g}"]
         parting = "-" if text.parting is None else f"{text.parting}{' (tie)' if text.is_tie else ''}"
-        rows.append([text.text.name, parting, number(text.gap, 3), *cells, f"{text.num_equal} of {text.num_compared}"])
+        rows.append(
+            [text.recorded.name, parting, number(text.gap, 3), *cells, f"{text.num_equal} of {text.num_compared}"]
+        )
     if not differing:
         return ""
     more = f"\nand {len(differing) - MOST_SHOWN:,} more texts, which --json has" if len(differing) > MOST_SHOWN else ""

@@ -91,7 +91,7 @@ def _by_rounds(
             ROUNDS_DIFFER,
             ROUNDS,
             f"{len(differences):,} of {num:,} rounds ended otherwise than the trace predicts at the same root, "
-            f"{len(wrong):,} of them by no tie; the first in {text.text.name} at token {difference.root}: the "
+            f"{len(wrong):,} of them by no tie; the first in {text.recorded.name} at token {difference.root}: the "
             f"engine kept {difference.accepted} drafted tokens, predicted were {difference.predicted}",
         )
     if not differences and not parted:
@@ -150,9 +150,8 @@ def counts_equal(counters: ServerCounters, predicted: ServerCounters) -> bool:
 
 def _parted(text: ComparedText, num: int, num_texts: int) -> str:
     assert text.parting is not None
-    begin = (
-        f"{num:,} of {num_texts:,} texts part by no close call; the first, {text.text.name}, at token {text.parting}"
-    )
+    first = f"{text.recorded.name}, at token {text.parting}"
+    begin = f"{num:,} of {num_texts:,} texts part by no close call; the first, {first}"
     if math.isnan(text.gap):
         return f"{begin}, where the recorded text ends"
     if text.parting >= text.num_tokens:

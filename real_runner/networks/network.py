@@ -62,7 +62,7 @@ class Reach(ABC):
         return f"{self.num_scores(depth)} scored tokens at each"
 
     def disk_bytes(self, depth: int) -> float:
-        """Bytes that a root takes in a trace, predicted."""
+        """Bytes that a root takes in a trace, estimated."""
         return self.num_scores(depth) * self.score_bytes
 
     def widest(self, width: int) -> str:

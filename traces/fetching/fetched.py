@@ -193,7 +193,7 @@ class _AllowedRedirects(HTTPRedirectHandler):
     """Follows to hosts that may answer, and shows the token to the address's own host alone."""
 
     def __init__(self, file: WebFile, location: str | Path, name: str) -> None:
-        self._file, self._place, self._name = file, location, name
+        self._file, self._location, self._name = file, location, name
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -201,7 +201,7 @@ class _AllowedRedirects(HTTPRedirectHandler):
         if not self._file.may_be_at(newurl, req.full_url):
             target = urlsplit(newurl)
             raise TraceError(
-                f"{address(self._place, self._name)} sends on to {target.scheme}://{target.netloc}, which is not "
+                f"{address(self._location, self._name)} sends on to {target.scheme}://{target.netloc}, which is not "
                 f"followed; allow it with {REDIRECT_HOSTS}={target.netloc} (never from https to http), or download the "
                 "folder and open it there."
             )

@@ -248,7 +248,7 @@ def read_manifest(location: str | Path) -> Manifest:
     Raises:
         TraceError: there is none, it is not simlab's, newer than this simlab, or damaged.
     """
-    _check_place(location)
+    _check_location(location)
     text = read_text(location, MANIFEST) if local_folder(location) is not None else fetched_text(location, MANIFEST)
     manifest = manifest_from_text(text, f"{MANIFEST} in {location}", location)
     if manifest.contents is None:
@@ -264,7 +264,7 @@ def manifest_text(location: str | Path, manifest: Manifest) -> str:
     return text
 
 
-def _check_place(location: str | Path) -> None:
+def _check_location(location: str | Path) -> None:
     folder = local_folder(location)
     if folder is None or (folder / MANIFEST).is_file():
         return

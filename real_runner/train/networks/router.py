@@ -69,9 +69,9 @@ class RouterRoots:
         """float32 ``[R]``, of the laws that the roots were chosen from, nats."""
         return self.inputs[:, -3].contiguous()
 
-    def of(self, indices: Tensor) -> "RouterRoots":
-        """Some of these roots; ``indices`` is bool ``[R]``."""
-        return RouterRoots(self.inputs[indices], self.tokens[indices], self.texts[indices])
+    def of(self, mask: Tensor) -> "RouterRoots":
+        """Some of these roots; ``mask`` is bool ``[R]``."""
+        return RouterRoots(self.inputs[mask], self.tokens[mask], self.texts[mask])
 
     def drawn(self, num_texts: int, num_roots: int, draws: torch.Generator) -> Tensor:
         """Places of some roots of some texts, both drawn with replacement; int64 ``[num_texts x num_roots]``."""

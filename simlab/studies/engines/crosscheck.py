@@ -165,7 +165,7 @@ class CrosscheckTable(StudyResult):
             "engine_version": facts.version,
             "engine_dtype": facts.dtype,
             "served_model": facts.root or facts.model,
-            "num_speculative_tokens": self.texts[0].text.k if self.predicted.num_rounds else None,
+            "num_speculative_tokens": self.texts[0].recorded.k if self.predicted.num_rounds else None,
             "ties": {"logits": self.ties, "nats": self.ties},
             "seconds": round(self.collected.seconds, 3),
             "remarks": list(self.remarks),
@@ -181,7 +181,7 @@ class CrosscheckTable(StudyResult):
         heading = (
             f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not reported'}",
             f"trace    {self.trace.label} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
-            f"drafter  {draft_set.model.name}, block {draft_set.block_size} ({self.texts[0].text.k} drafted ahead)",
+            f"drafter  {draft_set.model.name}, block {draft_set.block_size} ({self.texts[0].recorded.k} drafted ahead)",
             f"texts    {len(self.texts):,}, {sum(text.num_tokens for text in self.texts):,} tokens",
         )
         collected = self.collected
