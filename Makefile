@@ -4,10 +4,12 @@
 PYTHON ?= python3
 WORKERS ?= logical
 BIN := .venv/bin
+# Hundreds of processes are started by tests: without bytecode on disk each would compile torch and simlab anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test test-thorough mypy quick-tests check attack bench coverage docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test test-thorough mypy quick-tests check attack bench coverage golden docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -18,6 +20,7 @@ help:
 	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
+	@echo "make golden       what commands print and draw, kept anew where it changed (tests/golden/outputs); read the difference"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
 	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
@@ -73,6 +76,9 @@ attack: .venv/ready-test
 
 bench: .venv/ready-test
 	@for file in $(wildcard tests/bench/bench_*.py); do echo "$$file"; PYTHONPATH=tests/helpers $(BIN)/python "$$file" || exit 1; done
+
+golden: .venv/ready-test
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/whole/test_outputs.py
 
 coverage: .venv/ready-test
 	$(BIN)/coverage run -m pytest

@@ -12,6 +12,7 @@ BROAD = (
     "tests/simlab/studies/replay/test_replay.py",
     "tests/simlab/studies/replay/test_batch.py",
     "tests/whole/test_ids.py",
+    "tests/whole/test_outputs.py",
 )
 """Asked about every module, after the first."""
 

@@ -1,13 +1,10 @@
-"""Ids, numbers and keys that others rely on: none may change because code moved."""
+"""Ids and bytes that others rely on: none may change because code moved; JSON is kept whole in `test_outputs`."""
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
-import pytest
-from commands import json_of
 from made_up_artefacts import FullArtefacts
 from places import GOLDEN
 from policy_variants import every_policy
@@ -23,34 +20,6 @@ IDS = GOLDEN / "ids.json"
 
 COST = "smollm2-135m-epyc-float32"
 """The latency profile of the kept values."""
-
-JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "replay": ("-p", "ddtree:budget=8", "-p", "presto:budget=8", "-p", "caddtree", "--limit", "2"),
-    "replay what-if": ("-p", "ddtree:budget=8", "--what-if", "verify*0.5,tile=4", "--limit", "2"),
-    "replay batch": ("--batch", "2", "-p", "joint:budget=8", "--limit", "2"),
-    "compare": (str(packaged_trace()), "-p", "chain", "-p", "ddtree:budget=8", "--limit", "4"),
-    "curves": ("--limit", "2", "--budget", "16"),
-    "scoring": ("--limit", "2", "--nodes", "16"),
-    "optimize": ("-p", "ddtree:budget=4/8", "--cost", COST),
-    "reproduce": (),
-    "reproduce rounds": ("ddtreepp-rounds",),
-    "policies": (),
-    "inspect": (str(packaged_trace()),),
-}
-"""Arguments of each command that prints JSON, without ``--json``; behind a space, what tells two of one command."""
-
-
-STUDIES = ("curves", "scoring", "reproduce")
-"""Of these commands those that are kinds of ``simlab study``."""
-
-
-def shape_of(value: object) -> object:
-    """The keys of a JSON value, level by level; a list has the keys of its first item."""
-    if isinstance(value, dict):
-        return {name: shape_of(one) for name, one in sorted(value.items())}
-    if isinstance(value, list):
-        return [shape_of(value[0])] if value else []
-    return None
 
 
 def digest(value: object) -> str:
@@ -111,12 +80,3 @@ def test_results(tmp_path: Path) -> None:
 
 def test_conformance(tmp_path: Path) -> None:
     same("conformance", conformance_digest(tmp_path))
-
-
-@pytest.mark.parametrize("name", JSON_COMMANDS)
-def test_keys_of_json(name: str) -> None:
-    command = name.split(maxsplit=1)[0]
-    same(
-        f"keys of {name}",
-        shape_of(json_of(*(["study"] if command in STUDIES else []), command, *JSON_COMMANDS[name], "--json")),
-    )

@@ -1,7 +1,6 @@
 """Pictures of results: those of the report, from files and from objects."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -10,11 +9,9 @@ from study_results import refused
 
 import simlab
 from simlab.analysis.figure_style import fitted
-from simlab.studies.curves import CurveTable
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.report.build import chart_of
 from simlab.studies.report.inputs import inputs_of_results
-from simlab.studies.result import StudyResult
 
 POLICIES = ["ddtree:budget=4/8/16"]
 
@@ -75,17 +72,6 @@ def test_other_results_have_pictures(table: ReplayTable) -> None:
     assert list(chain.y) == [one.gains["chain", "nothing"].ratio for one in advice.batches]
     assert list(chain.marker.symbol) == ["circle", "circle-open"]
     assert "has no picture" in refused(simlab.engine_rules(limit=2, batch=(1,)).plot)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "study", [lambda: simlab.curves(limit=2, budget=16), lambda: simlab.scoring(limit=2, nodes=16)]
-)
-def test_studies_have_pictures(study: Callable[[], StudyResult]) -> None:
-    found = study()
-    names = "budgets maxima regret worst" if isinstance(found, CurveTable) else "reliability first-candidates gap waste"
-    assert len(found.plot().data) > 0
-    assert all(len(found.plot(name).data) > 0 for name in names.split())
 
 
 def test_html_needs_nothing_else(out: Path, table: ReplayTable, tmp_path: Path) -> None:
