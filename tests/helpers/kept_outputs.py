@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from places import REPOSITORY
 
 from simlab.ids import VERSION
 
@@ -87,21 +88,27 @@ def lines_of(path: Path) -> list[str]:
     """What a file holds, as text."""
     if path.suffix == ".html":
         page = _Page()
-        page.feed(path.read_text(encoding="utf-8"))
+        page.feed(_anywhere(path.read_text(encoding="utf-8")))
         return page.lines
     if path.suffix == ".parquet":
         return _table_lines(path)
     return printed_lines(path.read_text(encoding="utf-8"))
 
 
+def _anywhere(text: str) -> str:
+    """The same text in whatever folder and version the tests run."""
+    return text.replace(str(REPOSITORY), "REPOSITORY").replace(VERSION, "VERSION")
+
+
 def printed_lines(text: str) -> list[str]:
     """What a command printed; one JSON value is broken into lines."""
+    text = _anywhere(text)
     if text.startswith("{"):
         try:
             return json_lines(json.loads(text))
         except json.JSONDecodeError:
             pass
-    return [line.rstrip() for line in text.replace(VERSION, "VERSION").splitlines()]
+    return [line.rstrip() for line in text.splitlines()]
 
 
 def first_difference(found: list[str], kept: list[str]) -> str:
