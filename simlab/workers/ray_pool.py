@@ -372,7 +372,7 @@ class _Run(Generic[Unit, Value]):
         except RayError as error:
             self.workers.remove(worker)
             self._deaths_at_start += 1
-            if self._deaths_at_start > MOST_LOSSES:
+            if self._deaths_at_start >= MOST_LOSSES:
                 raise WorkerError(
                     f"{MOST_LOSSES} workers in a row ended while they began: {reason_of(error)}"
                 ) from error
@@ -394,7 +394,7 @@ class _Run(Generic[Unit, Value]):
             if worker in self.workers:
                 self.workers.remove(worker)
             task.losses += 1
-            if task.losses > MOST_LOSSES:
+            if task.losses >= MOST_LOSSES:
                 raise WorkerError(
                     f"{MOST_LOSSES} workers ended one after the other while they did the same unit of work: "
                     f"{reason_of(error)}; finished units are kept"

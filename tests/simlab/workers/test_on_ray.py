@@ -4,8 +4,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 from ray_jobs import Squares, ray_of_tests
 
 from simlab.errors import SimlabError, UsageError
@@ -44,6 +47,33 @@ def test_a_ray_of_ones_own_has_room_for_every_worker(
     monkeypatch.setattr("ray.init", lambda **options: begun.append(options["num_cpus"]))
     ray_pool._begin(RayOptions(workers=asked))
     assert begun == [cores]
+
+
+def test_as_many_workers_are_lost_as_the_sentence_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While they begin, and over one unit of work."""
+
+    def lost(_: object) -> object:
+        raise RayActorError
+
+    monkeypatch.setattr("ray.get", lost)
+    job: Any = SimpleNamespace()
+    run: Any = ray_pool._Run(job, {}, job, ignore_progress, 1, 1, [])
+    worker: Any = SimpleNamespace(kind=None)
+    task: Any = SimpleNamespace(number=0, losses=0)
+
+    def begin() -> None:
+        run.workers.append(worker)
+        run._meet(worker)
+
+    def work() -> None:
+        run._running["ref"] = task, worker
+        run._take_in("ref")
+
+    for lose in (begin, work):
+        for _ in range(MOST_LOSSES - 1):
+            lose()
+        with pytest.raises(WorkerError, match=f"^{MOST_LOSSES} workers "):
+            lose()
 
 
 @pytest.mark.thorough
