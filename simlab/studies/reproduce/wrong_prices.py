@@ -6,14 +6,14 @@ context; vLLM profiles at one, and somebody may use the prices of another machin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import compare_runs
-from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.statistics.intervals import Interval, finite
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import speed_of
@@ -27,7 +27,7 @@ from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import Row, table
+from simlab.studies.reproduce.released import Findings, Row, columns, table
 from simlab.traces.artefacts.cost import UNKNOWN
 from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file
 from simlab.traces.artefacts.timings import ROOT_INCLUDED, PassTiming, PassTimings
@@ -53,66 +53,11 @@ _READS_PRICES = "caddtree:look_ahead=0,budget="
 """Best-first trees that weigh tokens against the prices that they are given, up to a budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrongPrices:
-    """What both settings come to.
-
-    Attributes:
-        choices: of each setting, what each price chooses: setting, by (whose prices), policy (the fastest by them, on
-            the prompts to choose on), and percent, by how much it is faster than the choice of the right prices, on the
-            others at the right prices; None where the choice is the same.
-        speeds: tokens per second at the right prices, by setting and policy, on all prompts.
-        headings: whose the right prices are, by setting.
-        halves: names of the prompts that the choice is made on, and of those that it is evaluated on.
-    """
-
-    choices: Sequence[Row]
-    speeds: Mapping[str, Mapping[str, float]]
-    headings: Mapping[str, str]
-    halves: tuple[Sequence[str], Sequence[str]]
-
-    def text(self) -> str:
-        """The choices and what they cost, for people."""
-        choosing, evaluated = map(len, self.halves)
-        parts = [
-            within_width(
-                f"What a wrong price costs, by our replay of the packaged trace: the fastest policy by some prices on "
-                f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
-                "the right prices:"
-            )
-        ]
-        columns = [("chosen by the prices", "{by}"), ("fastest by them", "{policy}")]
-        columns += [("% faster than the right choice", "{faster}"), ("[95 %]", "{ends}")]
-        for setting, heading in self.headings.items():
-            own = [_shown(choice) for choice in self.choices if choice["setting"] == setting]
-            parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
-        return "\n\n".join(parts)
-
-    def values(self) -> Row:
-        """What ``--json`` prints of it."""
-        rows = []
-        for choice in self.choices:
-            percent = choice["percent"] or Estimate(0.0, Interval(0.0, 0.0))
-            ends = {
-                key.removeprefix("faster_percent_"): value
-                for key, value in percent.row("faster_percent", digits=None).items()
-            }
-            named = {"setting": choice["setting"], "chosen_by": choice["by"], "policy": choice["policy"]}
-            rows.append(named | {"same": choice["percent"] is None} | ends)
-        return {
-            "wrong_prices": rows,
-            "tokens_per_s_at_right_prices": {name: dict(own) for name, own in self.speeds.items()},
-        }
+Halves = tuple[Sequence[str], Sequence[str]]
+"""Names of the prompts that a choice is made on, and of those that it is evaluated on."""
 
 
-def _shown(row: Row) -> Row:
-    percent: Estimate | None = row["percent"]
-    if percent is None:
-        return row | {"faster": "" if row["by"] == RIGHT else "same choice", "ends": ""}
-    return row | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
-
-
-def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices:
+def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
     """Replay the packaged trace at right and wrong prices: trees and chains at some prices, chains at the engine's.
 
     Args:
@@ -122,26 +67,53 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices
     """
     trace = sample_trace()
     draft = trace.draft_name(None)
-    packaged = prices_for_trace(Path(CPU), trace, draft, options.limit)
-    asked = prices_for_trace(Path(H100 if options.cost is None else options.cost), trace, draft, options.limit)
-    many = _served_prices(served, trace, draft, options.limit)
     depth = trace.manifest.draft_sets[draft].depth
-    settings = {
-        f"{_texts(asked.batch)}, trees and chains": (asked, _trees(asked, depth)),
-        f"{_texts(many.batch)}, chains": (many, [f"chain:length={length}" for length in range(1, depth + 1)]),
-    }
+    packaged, asked = (
+        prices_for_trace(Path(file), trace, draft, options.limit)
+        for file in (CPU, H100 if options.cost is None else options.cost)
+    )
+    many = _served_prices(served, trace, draft, options.limit)
+    tables: list[str] = []
     choices: list[Row] = []
-    speeds: dict[str, dict[str, float]] = {}
-    halves: tuple[Sequence[str], Sequence[str]] = ((), ())
-    for setting, (right, grid) in settings.items():
+    speeds: Row = {}
+    for what, right, grid in (
+        ("trees and chains", asked, _trees(asked, depth)),
+        ("chains", many, [f"chain:length={length}" for length in range(1, depth + 1)]),
+    ):
+        setting = f"{'One text' if right.batch == 1 else f'{right.batch:,} texts at a time'}, {what}"
         rows, policies = _replayed(trace, draft, right, packaged, grid, options)
         halves = halves_of(rows[RIGHT])
-        choices += compared_choices(setting, rows, policies, halves)
+        own = compared_choices(setting, rows, policies, halves)
+        choices += own
         speeds[setting] = {label: _speed(rows[RIGHT], label) for label in policies[RIGHT]}
-    return WrongPrices(choices, speeds, {key: prices.heading for key, (prices, _) in settings.items()}, halves)
+        tables += [within_width(f"{setting}. Right prices: {right.heading}"), choices_text(own)]
+    choosing, evaluated = map(len, halves)
+    above = within_width(
+        f"What a wrong price costs, by our replay of the packaged trace: the fastest policy by some prices on "
+        f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
+        "the right prices:"
+    )
+    written = [{name: value for name, value in row.items() if name != "percent"} for row in choices]
+    values = {"wrong_prices": written, "tokens_per_s_at_right_prices": speeds}
+    return Findings((), [above, *tables], values)
 
 
-def halves_of(rows: Results) -> tuple[Sequence[str], Sequence[str]]:
+def choices_text(choices: Sequence[Row]) -> str:
+    """The choices of a setting and what they cost, for people."""
+    shown = columns(
+        "chosen by the prices = {chosen_by} | fastest by them = {policy}",
+        "% faster than the right choice = {faster} | [95 %] = {ends}",
+    )
+    cells = []
+    for row in choices:
+        faster, ends = f"{row['percent'].value:+.2f}", f"{row['percent']:i}" or "-"
+        if row["same"]:
+            faster, ends = "" if row["chosen_by"] == RIGHT else "same choice", ""
+        cells.append(row | {"faster": faster, "ends": ends})
+    return table("llrl", shown, cells)
+
+
+def halves_of(rows: Results) -> Halves:
     """Every other prompt, by name, to choose on, and the others to evaluate on.
 
     No prompt is in both: a choice that is judged on its own prompts looks too good.
@@ -158,7 +130,7 @@ def compared_choices(
     setting: str,
     rows: Mapping[str, Results],
     policies: Mapping[str, Sequence[str]],
-    halves: tuple[Sequence[str], Sequence[str]],
+    halves: Halves,
 ) -> list[Row]:
     """What each price chooses, and how fast that is at the right prices beside their own choice.
 
@@ -167,14 +139,19 @@ def compared_choices(
         rows: at each of the prices; at the right ones those of every policy.
         policies: labels of those that are chosen among by each of the prices, `RIGHT` among them.
         halves: the prompts to choose on, and those to evaluate on.
+
+    Returns:
+        setting; chosen_by: whose prices; policy: the fastest by them, on the prompts to choose on; same: whether it is
+        the choice of the right prices; percent: by how much it is faster than that, on the others at the right prices,
+        and the same for scripts.
     """
-    to_choose, to_evaluate = halves
-    chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, to_choose)) for by, labels in policies.items()}
+    chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, halves[0])) for by, labels in policies.items()}
     choices = []
     for by, policy in chosen.items():
-        same = policy == chosen[RIGHT]
-        percent = None if same else _faster_percent(rows[RIGHT], policy, chosen[RIGHT], to_evaluate)
-        choices.append({"setting": setting, "by": by, "policy": policy, "percent": percent})
+        percent = _faster_percent(rows[RIGHT], policy, chosen[RIGHT], halves[1])
+        row: Row = {"setting": setting, "chosen_by": by, "policy": policy, "same": policy == chosen[RIGHT]}
+        ends = percent.interval.row("ci")
+        choices.append(row | {"percent": percent, "faster_percent": finite(percent.value), **ends})
     return choices
 
 
@@ -241,26 +218,23 @@ def _rule(trace: Trace, draft: str, prices: Prices, budget: int, by: str) -> Nam
     return replace(policy, label=f"caddtree with prices {by}")
 
 
-def _of(rows: Results, label: str, prompts: Sequence[str] | None = None) -> Results:
-    own = rows.filter(pl.col("policy") == label)
-    return own if prompts is None else own.filter(_PROMPT.is_in(prompts))
+def _of(rows: Results, label: str, prompts: Sequence[str] | None = None) -> PolicyRun:
+    own = rows.filter(pl.col("policy") == label, True if prompts is None else _PROMPT.is_in(prompts))
+    return PolicyRun(label, own, own.clear())
 
 
 def _speed(rows: Results, label: str, prompts: Sequence[str] | None = None) -> float:
-    own = _of(rows, label, prompts)
-    return speed_of(own, own.clear()).tokens_per_s
+    run = _of(rows, label, prompts)
+    return speed_of(run.rows, run.plain).tokens_per_s
 
 
 def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
-    """By how much a policy is faster than another, paired."""
-    own = [_of(rows, label, prompts) for label in (policy, best)]
-    runs = [PolicyRun(label, frame, frame.clear()) for label, frame in zip((policy, best), own, strict=True)]
+    """By how much a policy is faster than another, paired; 0 where they are the same."""
+    if policy == best:
+        return Estimate(0.0, Interval(0.0, 0.0))
+    runs = [_of(rows, label, prompts) for label in (policy, best)]
     ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
     low, value, high = (
         100 * (times - 1) for times in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high)
     )
     return Estimate(value, Interval(low, high))
-
-
-def _texts(batch: int) -> str:
-    return "One text" if batch == 1 else f"{batch:,} texts at a time"
