@@ -65,11 +65,9 @@ def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     sweeps = pl.concat([read_cells(files, name, "context_len") for name in (EAGER, CAPTURED)])
     served = read_cells(files, SERVED, "effective_context_len")
     graphs, eager, rounds = sweeps.filter("captured"), sweeps.filter(~pl.col("captured")), read_rounds(files)
-    of_both = additive_slope(sweeps)
-    errors = {
-        name: held_out_errors(cells, of_both) for name, cells in ((ALL, sweeps), (GRAPHS, graphs), (EAGER_MODE, eager))
-    }
-    errors[GRAPHS_ALONE] = held_out_errors(graphs, additive_slope(graphs))
+    cells = {ALL: sweeps, GRAPHS: graphs, EAGER_MODE: eager, GRAPHS_ALONE: graphs}
+    fitted = {name: graphs if name == GRAPHS_ALONE else sweeps for name in cells}
+    errors = {name: held_out_errors(own, additive_slope(fitted[name])) for name, own in cells.items()}
     slopes, serving = [context_slope(graphs), context_slope(served)], serving_of(rounds)
     compared = _compared(files, errors[ALL], slopes, rounds, serving)
     shown = ("by_block", "correlation_of_neighbours", "correlation_of_independent_rounds_below", "by_order")
@@ -219,41 +217,30 @@ def _compared(
 ) -> list[ComparedFigure]:
     """Theirs of README and log beside ours; of their decisions we check only how many the log counts."""
     counted = {mode: int(num) for mode, num in _DECISIONS.findall(files.text(LOG))}
-    medians = {mode: rounds.select(pl.median(mode)).item() for mode in ("stock", "corrected")}
     more, deviations = counted["corrected"] - counted["stock"], serving["standard_errors"]
-    error, slope, ceiling = (
-        "held-out contexts, error in ms",
-        "us for a context token",
-        "% of decode decisions at the ceiling",
-    )
-    of_slope, fell, per_s = (
-        r"`([\d.]+) us/KV-token` for ",
-        "ceiling selection fell from ",
-        "median throughput +([\\d,.]+)",
-    )
+    stock, corrected = rounds.select(pl.median("stock", "corrected")).row(0)
+    error, ceiling = "held-out contexts, error in ms", "% of decode decisions at the ceiling"
+    slope, of_slope = "us for a context token", r"`([\d.]+) us/KV-token` for "
+    fell, per_s = "ceiling selection fell from ", r"median throughput +([\d,.]+)"
     shown: list[tuple[str, Estimate | float, str, int]] = [
         (f"{error}, one price for each size", errors["profile_ms"], r"reduces RMSE from `([\d.]+) ms`", 3),
         (f"{error}, with the context", errors["additive_ms"], r"to `([\d.]+) ms`", 3),
         ("the first over the second", errors["reduction"], r"\*\*([\d.]+)× reduction", 1),
         (f"{slope}, Qwen3-1.7B", slopes[0], f"{of_slope}Qwen3", 4),
         (f"{slope}, MiniCPM5-2B", slopes[1], f"{of_slope}MiniCPM", 4),
-        ("median tokens/s, vLLM's price", medians["stock"], f"stock {per_s}", 1),
-        ("median tokens/s, corrected", medians["corrected"], f"corrected {per_s}", 1),
+        ("median tokens/s, vLLM's price", stock, f"stock {per_s}", 1),
+        ("median tokens/s, corrected", corrected, f"corrected {per_s}", 1),
         ("% faster with the corrected price", serving["mean"], r"paired mean delta +(-?[\d.]+)%", 3),
         ("that mean over its standard error", deviations, r"mean is (-?[\d.]+) SE from zero", 1),
         ("more batches with the corrected price", more, r"^additional decode batches +(\d+)", 0),
         (f"{ceiling}, vLLM's price", math.nan, rf"{fell}`([\d.]+)%`", 2),
         (f"{ceiling}, corrected", math.nan, rf"{fell}`[\d.]+%` to `([\d.]+)%`", 2),
     ]
-    return [
-        ComparedFigure(
-            what,
-            ours if isinstance(ours, Estimate) else Estimate(ours),
-            files.quoted_pattern(LOG if "SE from zero" in pattern else README, pattern),
-            digits,
-        )
-        for what, ours, pattern, digits in shown
-    ]
+    figures = []
+    for what, ours, pattern, digits in shown:
+        theirs = files.quoted_pattern(LOG if "SE from zero" in pattern else README, pattern)
+        figures.append(ComparedFigure(what, ours if isinstance(ours, Estimate) else Estimate(ours), theirs, digits))
+    return figures
 
 
 def _errors_text(errors: Mapping[str, Row]) -> str:

@@ -16,7 +16,7 @@ from simlab.analysis.compare.comparisons import compare_runs
 from simlab.analysis.statistics.intervals import Interval, finite
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.analysis.table.summaries import speed_of
+from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import within_width
 from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
@@ -47,14 +47,13 @@ RIGHT, ONE_CONTEXT, PACKAGED = "right", "of one context", "of a CPU"
 SERVED = "results/minicpm_h100_dspark_k_spec7.json"
 """Where the release has them."""
 
+Halves = tuple[Sequence[str], Sequence[str]]
+"""Names of the prompts that a choice is made on, and of those that it is evaluated on."""
+
 _PROMPT = pl.format("{}/{}", "dataset", "prompt_id")
 _BUDGETS = (4, 8, 12, 16, 24, 32, 48, 63)
 _READS_PRICES = "caddtree:look_ahead=0,budget="
 """Best-first trees that weigh tokens against the prices that they are given, up to a budget."""
-
-
-Halves = tuple[Sequence[str], Sequence[str]]
-"""Names of the prompts that a choice is made on, and of those that it is evaluated on."""
 
 
 def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
@@ -85,7 +84,8 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
         halves = halves_of(rows[RIGHT])
         own = compared_choices(setting, rows, policies, halves)
         choices += own
-        speeds[setting] = {label: _speed(rows[RIGHT], label) for label in policies[RIGHT]}
+        on_all = _speeds(rows[RIGHT], [*halves[0], *halves[1]])
+        speeds[setting] = {label: on_all[label] for label in policies[RIGHT]}
         tables += [within_width(f"{setting}. Right prices: {right.heading}"), choices_text(own)]
     choosing, evaluated = map(len, halves)
     above = within_width(
@@ -127,10 +127,7 @@ def halves_of(rows: Results) -> Halves:
 
 
 def compared_choices(
-    setting: str,
-    rows: Mapping[str, Results],
-    policies: Mapping[str, Sequence[str]],
-    halves: Halves,
+    setting: str, rows: Mapping[str, Results], policies: Mapping[str, Sequence[str]], halves: Halves
 ) -> list[Row]:
     """What each price chooses, and how fast that is at the right prices beside their own choice.
 
@@ -145,7 +142,8 @@ def compared_choices(
         the choice of the right prices; percent: by how much it is faster than that, on the others at the right prices,
         and the same for scripts.
     """
-    chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, halves[0])) for by, labels in policies.items()}
+    speeds = {by: _speeds(rows[by], halves[0]) for by in policies}
+    chosen = {by: max(labels, key=lambda label: speeds[by][label]) for by, labels in policies.items()}
     choices = []
     for by, policy in chosen.items():
         percent = _faster_percent(rows[RIGHT], policy, chosen[RIGHT], halves[1])
@@ -200,41 +198,34 @@ def _replayed(
     if packaged.cost_id != right.cost_id:
         every[PACKAGED] = packaged
     fixed = parse_policies(grid, None)
-    # A rule that reads prices weighs those of one text.
-    reach = 0 if right.batch != 1 or right.cost is None else right.cost.most_drafted
-    rules = {by: [_rule(trace, draft, prices, reach, by)] if reach else [] for by, prices in every.items()}
-    chosen_by_any = tuple(rule for chosen in rules.values() for rule in chosen)
-    asked = [PoliciesOnMachine(right, (*fixed, *chosen_by_any))]
-    asked += [PoliciesOnMachine(prices, (*fixed, *rules[by])) for by, prices in every.items() if by != RIGHT]
-    replay = ReplayRun(progress=options.progress, best_budgets=False)
-    results = replay_trace(trace, draft, asked, options.limit, replay)
-    rows = {by: results.filter(pl.col("cost_id") == prices.cost_id) for by, prices in every.items()}
+    # A rule that reads prices weighs those of one text; its label says whose it reads.
+    rules: dict[str, list[NamedPolicy]] = {by: [] for by in every}
+    if right.batch == 1 and right.cost is not None and right.cost.most_drafted:
+        for by, prices in every.items():
+            artefacts = TraceArtefacts(prices, trace, draft)
+            (policy,) = parse_policies([f"{_READS_PRICES}{right.cost.most_drafted}"], artefacts)
+            rules[by].append(replace(policy, label=f"caddtree with prices {by}"))
+    chosen_by_any = [rule for own in rules.values() for rule in own]
+    asked = [
+        PoliciesOnMachine(prices, (*fixed, *(chosen_by_any if by == RIGHT else rules[by])))
+        for by, prices in every.items()
+    ]
+    results = replay_trace(trace, draft, asked, options.limit, ReplayRun(progress=options.progress, best_budgets=False))
+    rows = {by: results.filter(cost_id=prices.cost_id) for by, prices in every.items()}
     return rows, {by: [policy.label for policy in (*fixed, *rules[by])] for by in every}
 
 
-def _rule(trace: Trace, draft: str, prices: Prices, budget: int, by: str) -> NamedPolicy:
-    """The policy that reads prices, given these; its label says which."""
-    (policy,) = parse_policies([f"{_READS_PRICES}{budget}"], TraceArtefacts(prices, trace, draft))
-    return replace(policy, label=f"caddtree with prices {by}")
-
-
-def _of(rows: Results, label: str, prompts: Sequence[str] | None = None) -> PolicyRun:
-    own = rows.filter(pl.col("policy") == label, True if prompts is None else _PROMPT.is_in(prompts))
-    return PolicyRun(label, own, own.clear())
-
-
-def _speed(rows: Results, label: str, prompts: Sequence[str] | None = None) -> float:
-    run = _of(rows, label, prompts)
-    return speed_of(run.rows, run.plain).tokens_per_s
+def _speeds(rows: Results, prompts: Sequence[str]) -> dict[str, float]:
+    """Tokens per second of each policy on some prompts."""
+    return {own.policy: own.speed.tokens_per_s for own in summarise(rows.filter(_PROMPT.is_in(prompts)))}
 
 
 def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
     """By how much a policy is faster than another, paired; 0 where they are the same."""
     if policy == best:
         return Estimate(0.0, Interval(0.0, 0.0))
-    runs = [_of(rows, label, prompts) for label in (policy, best)]
+    own = {label: rows.filter(_PROMPT.is_in(prompts), policy=label) for label in (policy, best)}
+    runs = [PolicyRun(label, frame, frame.clear()) for label, frame in own.items()]
     ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
-    low, value, high = (
-        100 * (times - 1) for times in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high)
-    )
-    return Estimate(value, Interval(low, high))
+    ends = (100 * (end - 1) for end in (ratio.ratio_interval.low, ratio.ratio_interval.high))
+    return Estimate(100 * (ratio.ratio - 1), Interval(*ends))

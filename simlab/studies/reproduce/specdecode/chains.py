@@ -225,17 +225,17 @@ def chain(roots: pl.DataFrame, length: int, rule: Rule | None = None) -> Longs:
     longest = int(roots["longest"][0])
     if not 0 <= length <= longest:
         raise ValueError(f"these chains have 1 to {longest} tokens; got {length}")
-    accepted, available = roots["accepted"].to_list(), roots["available"].to_list()
-    verified = [0] * roots.height
-    begins = begins_of(roots).tolist()
+    available = np.minimum(roots["available"].to_numpy(), longest if rule else length)
+    accepted = np.minimum(roots["accepted"].to_numpy(), available).tolist()
+    available, begins, verified = available.tolist(), begins_of(roots).tolist(), [0] * roots.height
     for begin, end in zip(begins, [*begins[1:], roots.height], strict=True):
         root, own = begin, length
         while root < end:
-            drafted = min(own, available[root])
-            agreed = min(drafted, accepted[root])
-            verified[root] = drafted + 1
+            drafted, agreed = available[root], accepted[root]
             if rule is not None:
+                drafted, agreed = min(own, drafted), min(own, agreed)
                 own = min(rule(own, drafted, agreed), longest)
+            verified[root] = drafted + 1
             root += agreed + 1
     return np.array(verified, np.int64)
 
