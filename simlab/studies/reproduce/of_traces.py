@@ -1,7 +1,7 @@
 """Figures that need traces of our own: acceptance lengths, both means, and budgets that are chosen on dev prompts."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict
 
 from simlab.analysis.compare.averaging import (
@@ -23,7 +23,7 @@ from simlab.options import path_or_none
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
-from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
+from simlab.studies.inputs.trace import first_prompts, opened, prompt_of, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.ddtreepp_rounds import read_released, run_of_rounds
 from simlab.studies.reproduce.options import ReproduceOptions
@@ -64,8 +64,9 @@ def averaging(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Ro
         runs = [PolicyRun(label, own, own.clear()) for label, own in rows_of.items()]
         means, flips = [both_means(run) for run in runs], find_ranking_flips(runs)
         parts.append(_averaging_text(trace.location, means, flips))
-        rows += [{"place": trace.location, "text_id": trace.text_id, **mean.row()} for mean in means]
-        turned += [{"place": trace.location, "text_id": trace.text_id, **flip.row()} for flip in flips]
+        place: Row = {"place": trace.location, "text_id": trace.text_id}
+        rows += [place | mean.row() for mean in means]
+        turned += [place | flip.row() for flip in flips]
         sampled += artefacts.in_sample(policies)
     released = both_means(run_of_rounds(read_released(), "as released"))
     parts.append(_averaging_text("rounds of DDTree++", [released], []).rstrip())
@@ -83,7 +84,7 @@ def chain_of_trace(options: ReproduceOptions, study: PublishedStudy) -> tuple[st
     draft = trace.draft_name(options.draft_set)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options)
     figures, figures_text = reproduced_figures(study, rows, {"chain": "chain"})
-    checks, checks_text = _checked(_checks(study, trace, draft, options.limit))
+    checks, checks_text = _checked(checks_of_trace(study, trace.manifest, draft, _prompts(trace, options.limit)))
     text = "\n\n".join([f"{study.heading}\n{_ours(trace)}", figures_text, checks_text])
     return text, {"text_id": trace.text_id, "rows": figures, **checks}
 
@@ -92,11 +93,10 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
     if not options.traces or options.dev_trace is None:
         raise study.refusal(*study.commands)
-    traces = opened(options.traces[0]), opened(options.dev_trace)
-    drafts = [recording.draft_name(options.draft_set) for recording in traces]
-    (trace, dev), draft_sets = traces, [own.manifest.draft_sets[name] for own, name in zip(traces, drafts, strict=True)]
+    places = [(own, own.draft_name(options.draft_set)) for own in map(opened, (options.traces[0], options.dev_trace))]
+    (trace, draft), (dev, _) = places
+    draft_sets = [own.manifest.draft_sets[name] for own, name in places]
     _check_pair(trace, dev, draft_sets, options.limit)
-    places = list(zip(traces, drafts, strict=True))
     prices = [prices_for_trace(path_or_none(options.cost), *place, options.limit) for place in places]
     if prices[0].cost is None:
         reason = prices[0].no_latency_reason
@@ -107,10 +107,8 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
         raise UsageError(f"the smallest budget is {GRID[0]}; traces and latency profile reach {reach} drafted tokens")
     trees = [f"ddtree:budget={budget}" for budget in grid]
     policies = parse_policies(["ar", "chain", *trees])
-    reaching = [
-        own.reaching(largest_budget(policies, draft_set.depth))
-        for own, draft_set in zip(prices, draft_sets, strict=True)
-    ]
+    largest = [largest_budget(policies, draft_set.depth) for draft_set in draft_sets]
+    reaching = [own.reaching(budget) for own, budget in zip(prices, largest, strict=True)]
     if any(own.cost is None for own in reaching):
         raise CostError(reaching[0].no_latency_reason or reaching[1].no_latency_reason)
     rows, dev_rows = (_replayed(*place, policies, options, own) for place, own in zip(places, reaching, strict=True))
@@ -120,7 +118,8 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
     figures, figures_text = reproduced_figures(study, rows, {"chain": "chain", "ddtree": chosen})
     tried = ["/".join(map(str, sizes)) for sizes in (GRID, grid)]
     of_grid = {"what": "budgets tried", "theirs": tried[0], "ours": tried[1], "state": _state("budgets", *tried)}
-    checks, checks_text = _checked([*_checks(study, trace, drafts[0], options.limit), of_grid])
+    must_be_equal = checks_of_trace(study, trace.manifest, draft, _prompts(trace, options.limit))
+    checks, checks_text = _checked([*must_be_equal, of_grid])
     same = "the same budget" if chosen == optimistic else optimistic
     latency = reaching[0]
     parts = [
@@ -173,12 +172,6 @@ def _check_pair(trace: Trace, dev: Trace, draft_sets: Sequence[DraftSet], limit:
         )
 
 
-def _budgets(rows: Results, trees: Sequence[str]) -> list[Row]:
-    """Both means and the predicted speed of each fixed budget; what is not known is None."""
-    known = [summary.row() for summary in summarise(rows) if summary.policy in trees]
-    return [{name: row[name] for name in ("policy", POOLED, MACRO, "tokens_per_s")} for row in known]
-
-
 def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[str, str]) -> tuple[list[Row], str]:
     """Each published figure beside that of our rows, and whether our interval holds theirs as it is rounded.
 
@@ -192,7 +185,7 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
     """
     figures, cells = [], []
     for figure in published.figures:
-        own, plain = (rows.filter(**match) for match in ({"policy": policies[figure.policy]}, {"name": BASELINE}))
+        own, plain = rows.filter(policy=policies[figure.policy]), rows.filter(name=BASELINE)
         means, speed = both_means(PolicyRun(figure.policy, own, plain)), speed_of(own, plain)
         speedup = Estimate(speed.speedup, speed.interval)
         ours = {POOLED: means.pooled, MACRO: means.macro, "speedup": speedup}[figure.measure]
@@ -212,7 +205,7 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
 
 
 def checks_of_trace(
-    published: PublishedStudy, manifest: Manifest, draft: str, datasets: Iterable[str], num_prompts: int
+    published: PublishedStudy, manifest: Manifest, draft: str, prompts: Set[tuple[str, str]]
 ) -> list[Row]:
     """What must be equal, read from the manifest of a trace; then what no manifest shows.
 
@@ -220,8 +213,7 @@ def checks_of_trace(
         published: with a setup.
         manifest: of the trace.
         draft: the draft set.
-        datasets: those of its prompts.
-        num_prompts: turns and samples of one count once.
+        prompts: dataset and name of each.
 
     Returns:
         what, theirs, ours and state of each: `EQUAL`, `DIFFERS`, `NOT_KNOWN` or `ON_PURPOSE`.
@@ -239,15 +231,15 @@ def checks_of_trace(
         "thinking": ("on" if thinking else "off") if isinstance(thinking, bool) else "not set",
         "text": manifest.gt_mode,
         "new tokens, at most": str(manifest.max_new_tokens),
-        "dataset": ", ".join(sorted(set(datasets))),
-        "number of prompts": str(num_prompts),
+        "dataset": ", ".join(sorted({dataset for dataset, _ in prompts})),
+        "number of prompts": str(len(prompts)),
     }
     checks = [(what, theirs, "-", NOT_KNOWN) for what, theirs in published.not_known.items()]
     checks += [(what, *both, ON_PURPOSE) for what, both in published.on_purpose.items()]
-    shown = [
+    rows = [
         (what, theirs or "not said", ours[what], _state(what, theirs, ours[what])) for what, theirs in setup.items()
     ]
-    return [dict(zip(("what", "theirs", "ours", "state"), check, strict=True)) for check in (*shown, *checks)]
+    return [dict(zip(("what", "theirs", "ours", "state"), check, strict=True)) for check in (*rows, *checks)]
 
 
 def _state(what: str, theirs: str | None, ours: str) -> str:
@@ -257,10 +249,8 @@ def _state(what: str, theirs: str | None, ours: str) -> str:
     return NOT_KNOWN if theirs is None else EQUAL if ours == theirs else DIFFERS
 
 
-def _checks(study: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[Row]:
-    prompts = [trace.texts[index].prompt for index in first_prompts(trace, limit)]
-    names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
-    return checks_of_trace(study, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
+def _prompts(trace: Trace, limit: int | None) -> set[tuple[str, str]]:
+    return {prompt_of(trace.texts[index]) for index in first_prompts(trace, limit)}
 
 
 def _checked(checks: list[Row]) -> tuple[Row, str]:
@@ -281,16 +271,22 @@ def _ours(trace: Trace) -> str:
     return f"ours     {trace.label} (text {trace.text_id})"
 
 
+def _budgets(rows: Results, trees: Sequence[str]) -> list[Row]:
+    """Both means and the predicted speed of each fixed budget; what is not known is None."""
+    known = [summary.row() for summary in summarise(rows) if summary.policy in trees]
+    return [{name: row[name] for name in ("policy", POOLED, MACRO, "tokens_per_s")} for row in known]
+
+
 def _budgets_text(budgets: Sequence[Row], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen budget marked."""
-    names = {POOLED: "acceptance length", MACRO: "macro avg", "tokens_per_s": "tokens/s"}
-    shown = [(title, "{policy}"), *((heading, f"{{{name}}}") for name, heading in names.items()), ("", "{mark}")]
-    rows = [
-        row
-        | {name: number(math.nan if row[name] is None else row[name], 2) for name in names}
-        | {"mark": "chosen" if row["policy"] == chosen else ""}
-        for row in budgets
-    ]
+    shown = [(title, "{policy}")]
+    shown += columns(
+        f"acceptance length = {{{POOLED}}} | macro avg = {{{MACRO}}}", "tokens/s = {tokens_per_s} | = {mark}"
+    )
+    rows = []
+    for row in budgets:
+        numbers = {name: value if name == "policy" else number(value or math.nan, 2) for name, value in row.items()}
+        rows.append(numbers | {"mark": "chosen" if row["policy"] == chosen else ""})
     return table("lrrrl", shown, rows)
 
 

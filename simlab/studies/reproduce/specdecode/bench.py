@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.averaging import both_means
-from simlab.analysis.statistics.intervals import LEVEL, Interval, finite, intervals_of, prompt_spread
+from simlab.analysis.statistics.intervals import LEVEL, Interval, intervals_of, prompt_spread
 from simlab.analysis.statistics.significance import holm
-from simlab.analysis.table.estimates import Estimate, prompt_ratio
-from simlab.arrays import Bools, Doubles, Longs
+from simlab.analysis.table.estimates import Estimate, flat, prompt_ratio
+from simlab.arrays import Bools, Doubles
 from simlab.studies.reproduce.ddtreepp_rounds import run_of_rounds
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, flat
+from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row
 from simlab.studies.reproduce.specdecode.chains import (
     ADAPTIVE,
     BATCHES,
@@ -20,13 +20,13 @@ from simlab.studies.reproduce.specdecode.chains import (
     EAGLE,
     FIRST_LENGTH,
     NGRAM,
+    OUR_ROOTS,
     THEIR_BATCHES,
     TheirSettings,
     chain,
     combined,
     heads,
     oracle,
-    our_roots,
     read_chains,
     read_settings,
     seconds,
@@ -54,7 +54,6 @@ Seconds = Mapping[str, Doubles]
 """Seconds of each request at each of `BATCHES`, float64 ``[R, B]``, by policy: plain, k=1 .., oracle, adaptive."""
 
 _THEIRS = ("theirs", "theirs_pooled", "theirs_decode_only")
-_MEANS = ("acceptance_length", "acceptance_length_macro", "macro_over_pooled")
 _WRITTEN = ("survival", "curves")
 """Sections whose figures are rounded as they are made."""
 
@@ -69,25 +68,24 @@ def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Finding
     sections = ("steps", "combined", "reached", "means", "drafters", "survival", "curves")
     rows: dict[str, list[Row]] = {name: [] for name in sections}
     matches, speedups = [], []
+    rows["drafters"] = _contents(every)
     for dataset in DATASETS:
         entries = {drafter: every.filter(dataset=dataset, drafter=drafter) for drafter in DRAFTERS}
-        roots = {drafter: our_roots(own) for drafter, own in entries.items()}
+        roots = {drafter: own.filter(OUR_ROOTS) for drafter, own in entries.items()}
         own_s = {drafter: seconds_of(own, settings) for drafter, own in roots.items()}
-        same = combined(roots[EAGLE], roots[NGRAM], "num_tokens")
         steps = [row for drafter in DRAFTERS for row in steps_of(entries[drafter], own_s[drafter], settings)]
-        steps.append(combined_of(entries, same, own_s, settings))
-        rows["steps"] += steps[:-1]
-        rows["combined"] += steps[-1:]
-        speedups += [_compared(row) for row in steps if row["policy"] in SHOWN_POLICIES]
+        pair = combined_of(entries, own_s, settings)
+        rows["steps"] += steps
+        rows["combined"].append(pair)
+        speedups += [_compared(row) for row in (*steps, pair) if row["policy"] in SHOWN_POLICIES]
         matches.append(match_figure(roots[NGRAM], settings.match_probs[dataset]))
         for drafter, own in roots.items():
-            lengths = entries[drafter].filter(position=0)["num_tokens"].to_numpy()
-            longest = lengths >= np.sort(lengths)[-(len(lengths) // 100 or 1)]
-            rows["reached"].append(_named(own) | reach_of(own_s[drafter]))
-            rows["means"] += means_of(own)
-            rows["drafters"].append(_contents_row(entries[drafter], lengths, longest, same["request"].n_unique()))
-            rows["survival"].append(survival_row(own))
-            rows["curves"] += [_named(own) | row for row in curve_rows(own_s[drafter], longest)]
+            key = {"dataset": dataset, "drafter": drafter}
+            longest = own.filter(position=1)["is_longest"].to_numpy()
+            rows["reached"].append(key | reach_of(own_s[drafter]))
+            rows["means"] += [key | row for row in means_of(own)]
+            rows["survival"].append(key | {"shares": survival_of(own)})
+            rows["curves"] += [key | row for row in curve_rows(own_s[drafter], longest)]
     add_corrected_verdicts(rows["reached"])
     values: Row = {
         "costs": dict(settings.costs),
@@ -98,10 +96,6 @@ def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Finding
     }
     written = {name: own if name in _WRITTEN else list(map(_json_row, own)) for name, own in rows.items()}
     return Findings([*matches, *speedups], tables_text(rows), values | written)
-
-
-def _named(entries: pl.DataFrame) -> Row:
-    return dict(entries.select("dataset", "drafter").row(0, named=True))
 
 
 def seconds_of(roots: pl.DataFrame, settings: TheirSettings) -> Seconds:
@@ -120,69 +114,77 @@ def ratios(above_s: Doubles, below_s: Doubles) -> list[Estimate]:
     return [prompt_ratio(pl.DataFrame({**names, "above": a, "below": b}), above=1, below=-1) for a, b in pairs]
 
 
+def speedup(own_s: Seconds, policy: str, requests: slice | Bools = slice(None)) -> Doubles:
+    """Seconds of autoregressive decoding over a policy's, both summed over some requests, float64 ``[B]``."""
+    return np.asarray(own_s[PLAIN][requests].sum(axis=0) / own_s[policy][requests].sum(axis=0), np.float64)
+
+
 def steps_of(entries: pl.DataFrame, own_s: Seconds, settings: TheirSettings) -> list[Row]:
     """Each speedup by their formulas, by other means of the same seconds, and by our replay; lists by batch size.
 
     Of a speedup that no table shows, theirs and ours alone.
     """
     roots, coins = their_roots(entries, settings)
-    by_eagle, refused = roots["by_eagle"].to_numpy(), (roots["accepted"] == 0).to_numpy()
-    match_prob = settings.match_probs[roots["dataset"][0]].value
+    dataset, drafter = entries.select("dataset", "drafter").row(0)
     rounds = {f"k={length}": chain(roots, length) for length in THEIR_LENGTHS} | {ORACLE: oracle(roots)}
     rows: list[Row] = []
     for policy, verified in rounds.items():
         theirs = []
         for batch in THEIR_BATCHES:
             # Their oracle is charged EAGLE where nothing is accepted, and n-grams are not; else these match by coins.
-            drafting = (by_eagle | (verified > 1)).astype(np.float64)
-            if policy != ORACLE and not by_eagle[0]:
-                failed = refused & (verified > 0)
-                drafting[failed] = heads(coins, int(failed.sum()), batch, match_prob)
+            drafting = ((verified > 1) | (drafter == EAGLE)).astype(np.float64)
+            if policy != ORACLE and drafter == NGRAM:
+                failed = (roots["accepted"] == 0).to_numpy() & (verified > 0)
+                drafting[failed] = heads(coins, int(failed.sum()), batch, settings.match_probs[dataset].value)
             theirs.append(their_speedup(roots, verified, drafting, batch, settings))
-        row = _named(roots) | {"policy": policy} | _columns(theirs)
-        row["ours"] = ratios(own_s[PLAIN][:, _AT_THEIRS], own_s[policy][:, _AT_THEIRS])
+        row: Row = {"dataset": dataset, "drafter": drafter, "policy": policy}
         if policy not in SHOWN_POLICIES:
-            row |= {"ours": [estimate.value for estimate in row["ours"]]}
-            row = {name: row[name] for name in row if name not in _THEIRS[1:]}
-        elif policy == ORACLE and by_eagle[0]:
-            own = our_roots(entries)
-            always = seconds(own, oracle(own), settings.costs, np.ones(own.height), THEIR_BATCHES)
-            row["ours_always_drafting"] = (own_s[PLAIN][:, _AT_THEIRS].sum(axis=0) / always.sum(axis=0)).tolist()
+            ours = speedup(own_s, policy)[_AT_THEIRS].tolist()
+            rows.append(row | {"theirs": [own for own, *_ in theirs], "ours": ours})
+            continue
+        row |= {name: list(own) for name, own in zip(_THEIRS, zip(*theirs, strict=True), strict=True)}
+        row["ours"] = ratios(*(own_s[name][:, _AT_THEIRS] for name in (PLAIN, policy)))
+        if policy == ORACLE and drafter == EAGLE:
+            own = entries.filter(OUR_ROOTS)
+            always = seconds(own, oracle(own), settings.costs, np.ones(own.height))
+            row["ours_always_drafting"] = speedup({**own_s, policy: always}, policy)[_AT_THEIRS].tolist()
         rows.append(row)
     return rows
 
 
-def _columns(theirs: Sequence[tuple[float, float, float]]) -> Row:
-    return {name: list(own) for name, own in zip(_THEIRS, zip(*theirs, strict=True), strict=True)}
-
-
-def combined_of(
-    entries: Mapping[str, pl.DataFrame], same: pl.DataFrame, own_s: Mapping[str, Seconds], settings: TheirSettings
-) -> Row:
+def combined_of(entries: Mapping[str, pl.DataFrame], own_s: Mapping[str, Seconds], settings: TheirSettings) -> Row:
     """The better drafter of each round by hindsight: theirs, theirs with EAGLE's drafts charged, and ours.
+
+    Ours is of the requests for which both texts are of the same length, beside the oracle of the better drafter on
+    these.
 
     Args:
         entries: by drafter.
-        same: our roots of the requests for which both texts are of the same length; of these ours is.
         own_s: seconds of each drafter.
         settings: theirs.
     """
-    eagle, ngram = (their_roots(entries[drafter], settings)[0] for drafter in DRAFTERS)
-    roots = combined(eagle, ngram)
+    roots = combined(*(their_roots(entries[drafter], settings)[0] for drafter in (EAGLE, NGRAM)))
     verified, all_draft = oracle(roots), np.ones(roots.height)
     theirs, charged = (
         [their_speedup(own, verified, all_draft, batch, settings)[0] for batch in THEIR_BATCHES]
         for own in (roots.with_columns(by_eagle=False), roots)
     )
-    requests = same["request"].unique().sort().to_numpy()
-    plain_s, eagle_s, ngram_s = (
-        own_s[drafter][policy][requests][:, _AT_THEIRS]
-        for drafter, policy in ((EAGLE, PLAIN), (EAGLE, ORACLE), (NGRAM, ORACLE))
+    eagle, ngram = (entries[drafter].filter(OUR_ROOTS, "is_same") for drafter in (EAGLE, NGRAM))
+    same = combined(eagle, ngram)
+    of_same = (eagle["request"].unique().sort().to_numpy(), slice(None))
+    own, plain, *alone = (
+        sums[:, _AT_THEIRS]
+        for sums in (
+            seconds(same, oracle(same), settings.costs),
+            own_s[EAGLE][PLAIN][of_same],
+            own_s[EAGLE][ORACLE][of_same],
+            own_s[NGRAM][ORACLE][of_same],
+        )
     )
-    own = seconds(same, oracle(same), settings.costs, batches=THEIR_BATCHES)
-    better = np.where(eagle_s.sum(axis=0) <= ngram_s.sum(axis=0), eagle_s, ngram_s)
-    row = _named(same) | {"drafter": "combined", "policy": ORACLE, "theirs": theirs, "ours": ratios(plain_s, own)}
-    return row | {"theirs_charged": charged, "over_better_drafter": ratios(better, own)}
+    better = np.where(alone[0].sum(axis=0) <= alone[1].sum(axis=0), *alone)
+    row: Row = {"dataset": same["dataset"][0], "drafter": "combined", "policy": ORACLE, "theirs": theirs}
+    row |= {"ours": ratios(plain, own), "theirs_charged": charged}
+    return row | {"over_better_drafter": ratios(better, own)}
 
 
 def reach_of(own_s: Seconds) -> Row:
@@ -191,16 +193,15 @@ def reach_of(own_s: Seconds) -> Row:
     Requests at even indices choose the length, those at odd indices show what it brings; lists are by batch size, and
     p-values of equal seconds of the fixed and the adaptive chain.
     """
-    fixed = np.stack([seconds for policy, seconds in own_s.items() if policy.startswith("k=")])
+    fixed = np.stack([own for policy, own in own_s.items() if policy.startswith("k=")])
     # The shortest of the fastest lengths; shapes [lengths, R, B] and [B].
     chosen = fixed[:, ::2].sum(axis=1).argmin(axis=0)
-    shown = {policy: seconds[1::2] for policy, seconds in own_s.items()}
+    shown = {policy: own[1::2] for policy, own in own_s.items()}
     shown["fixed"] = np.stack([fixed[length, 1::2, batch] for batch, length in enumerate(chosen)], axis=1)
     row: Row = {"chosen": (chosen + 1).tolist()}
-    row |= {name: (shown[PLAIN].sum(axis=0) / shown[name].sum(axis=0)).tolist() for name in (ORACLE, "fixed")}
-    row |= {
-        f"{name}_reached": reached_shares(shown[PLAIN], shown[name], shown[ORACLE]) for name in ("fixed", *ADAPTIVE)
-    }
+    row |= {name: speedup(shown, name).tolist() for name in (ORACLE, "fixed")}
+    for name in ("fixed", *ADAPTIVE):
+        row[f"{name}_reached"] = reached_shares(shown[PLAIN], shown[name], shown[ORACLE])
     return row | {f"{name}_over_fixed": ratios(shown["fixed"], shown[name]) for name in ADAPTIVE}
 
 
@@ -252,39 +253,36 @@ def curve_rows(own_s: Seconds, longest: Bools) -> list[Row]:
         own_s: seconds of each policy.
         longest: which requests have the longest texts, bool ``[R]``.
     """
-    rows: list[Row] = []
-    for batch in CURVE_BATCHES:
-        of_batch = {policy: own[:, BATCHES.index(batch)] for policy, own in own_s.items()}
-        plain, best = of_batch[PLAIN], of_batch[ORACLE]
-        figures = {
-            "oracle": plain.sum() / best.sum(),
-            "oracle_without_longest": plain[~longest].sum() / best[~longest].sum(),
-            "longest_seconds_share": plain[longest].sum() / plain.sum(),
-        }
-        fixed = [plain.sum() / own.sum() for policy, own in of_batch.items() if policy.startswith("k=")]
-        row = {"batch": batch, "fixed": np.round(fixed, 3).tolist()}
-        rows.append(row | {name: round(float(value), 3) for name, value in figures.items()})
-    return rows
+    base_s, fixed = own_s[PLAIN], [policy for policy in own_s if policy.startswith("k=")]
+    figures = {
+        "fixed": np.stack([speedup(own_s, policy) for policy in fixed], axis=1),
+        "oracle": speedup(own_s, ORACLE),
+        "oracle_without_longest": speedup(own_s, ORACLE, ~longest),
+        "longest_seconds_share": base_s[longest].sum(axis=0) / base_s.sum(axis=0),
+    }
+    rounded = {name: own.round(3).tolist() for name, own in figures.items()}
+    places = [BATCHES.index(batch) for batch in CURVE_BATCHES]
+    return [{"batch": BATCHES[at], **{name: own[at] for name, own in rounded.items()}} for at in places]
 
 
 def means_of(roots: pl.DataFrame) -> list[Row]:
     """Acceptance lengths, pooled and averaged per response: at every position, and of the longest chain's rounds."""
     committed = pl.min_horizontal(pl.col("accepted") + 1, "left")
     every = roots.select(sample_index="request", num_committed=committed, latency_ms=0.0)
+    of_longest = every.filter(chain(roots, roots["longest"][0]) > 0)
     rows = []
-    for of, is_begun in (("every position", pl.lit(True)), ("longest chain", chain(roots, roots["longest"][0]) > 0)):
-        means = both_means(run_of_rounds(every.filter(is_begun), of))
-        figures = (means.pooled, means.macro, means.over)
-        rows.append(_named(roots) | {"of": of} | dict(zip(_MEANS, figures, strict=True)))
+    for of, rounds in {"every position": every, "longest chain": of_longest}.items():
+        means = both_means(run_of_rounds(rounds, of))
+        both = {"acceptance_length": means.pooled, "acceptance_length_macro": means.macro}
+        rows.append({"of": of, **both, "macro_over_pooled": means.over})
     return rows
 
 
-def survival_row(roots: pl.DataFrame) -> Row:
+def survival_of(roots: pl.DataFrame) -> list[float]:
     """The share of roots at which at least so many tokens are accepted, of those with as many tokens left."""
     accepted, left = roots["accepted"], roots["left"]
     depths = range(1, roots["longest"][0] + 1)
-    shares = [int((accepted >= depth).sum()) / max(1, int((left >= depth).sum())) for depth in depths]
-    return _named(roots) | {"shares": [round(share, 5) for share in shares]}
+    return [round(int((accepted >= depth).sum()) / max(1, int((left >= depth).sum())), 5) for depth in depths]
 
 
 def match_figure(ngram: pl.DataFrame, assumed: Quoted) -> ComparedFigure:
@@ -295,23 +293,24 @@ def match_figure(ngram: pl.DataFrame, assumed: Quoted) -> ComparedFigure:
         assumed: the probability with which their simulator draws a match there.
     """
     chance = pl.col("accepted") == 0
-    refused = ngram.select("dataset", prompt="request", match=chance & (pl.col("available") > 0), chance=chance)
+    turns = ngram.select("dataset", prompt="request", match=chance & (pl.col("available") > 0), chance=chance)
     what = f"{ngram['dataset'][0]}, ngram: where nothing is accepted, share with a match"
-    return ComparedFigure(what, prompt_ratio(refused, match=1, chance=-1), assumed, same_records=False)
+    return ComparedFigure(what, prompt_ratio(turns, match=1, chance=-1), assumed, same_records=False)
 
 
-def _contents_row(entries: pl.DataFrame, lengths: Longs, longest: Bools, num_same: int) -> Row:
-    """How much was recorded of a dataset and drafter; lengths are tokens of each text."""
-    unexplained = entries.filter(pl.col("looked_up") != pl.col("accepted")).height
-    return _named(entries) | {
-        "requests": len(lengths),
-        "tokens": int(lengths.sum()),
-        "longest_text": int(lengths.max()),
-        "longest_texts_share": float(lengths[longest].sum() / lengths.sum()),
-        "past_end": entries.filter(pl.col("recorded") - 1 > pl.col("left")).height,
-        "same_length": num_same,
-        "unexplained": unexplained if entries["drafter"][0] == NGRAM else None,
-    }
+def _contents(entries: pl.DataFrame) -> list[Row]:
+    """How much was recorded of each dataset and drafter; a text has as many entries as tokens."""
+    is_text, differs = pl.col("position") == 0, pl.col("looked_up") != pl.col("accepted")
+    by_drafter = entries.group_by("dataset", "drafter", maintain_order=True).agg(
+        requests=is_text.sum(),
+        tokens=pl.len(),
+        longest_text=pl.max("num_tokens"),
+        longest_texts_share=pl.mean("is_longest"),
+        past_end=(pl.col("recorded") - 1 > pl.col("left")).sum(),
+        same_length=(is_text & pl.col("is_same")).sum(),
+        unexplained=pl.when(pl.col("looked_up").is_not_null().any()).then(differs.sum()),
+    )
+    return by_drafter.to_dicts()
 
 
 def _compared(row: Row) -> ComparedFigure:
@@ -324,7 +323,7 @@ def _json_row(row: Row) -> Row:
     """A row as JSON has it, rounded: estimates as values and ends, lists of them as lists of these."""
     written: Row = {}
     for name, value in row.items():
-        parts = [flat({name: own}, digits=None) for own in (value if isinstance(value, list) else [value])]
+        parts = [flat({name: own}) for own in (value if isinstance(value, list) else [value])]
         for key in parts[0]:
             rounded = [_rounded(part[key]) for part in parts]
             written[key] = rounded if isinstance(value, list) else rounded[0]
@@ -332,7 +331,4 @@ def _json_row(row: Row) -> Row:
 
 
 def _rounded(value: object) -> object:
-    if not isinstance(value, float):
-        return value
-    known = finite(value)
-    return None if known is None else round(known, 3 if abs(known) > 1 else 4)
+    return round(value, 3 if abs(value) > 1 else 4) if isinstance(value, float) else value

@@ -81,75 +81,78 @@ def read_settings(files: ReleasedFiles, datasets: Sequence[str]) -> TheirSetting
 def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> pl.DataFrame:
     """The entries of each dataset and drafter, text by text; entry p is of the root after the text's first p tokens.
 
-    Columns: dataset, drafter, by_eagle, request (by index), prompt_tokens, num_tokens (of the text), position (p), left
-    (tokens of the text after the root), longest (chain of the drafter that was recorded), recorded (accepted tokens and
-    one, as they were released; they may reach past the end), accepted (those of the text, if a long chain is drafted),
-    available (tokens that the drafter proposes at most; 0: it finds no match), looked_up (what `accepted` is by prompt
-    lookup on the released tokens; null for EAGLE) and context (tokens of prompt and text before the root).
+    Columns: dataset, drafter, by_eagle, request (by index), prompt_tokens, num_tokens (of the text), is_longest (it is
+    of the longest hundredth, at least one, or as long), is_same (it has as many tokens with both drafters; else it is
+    certainly different), position (p), left (tokens of the text after the root), longest (chain of the drafter that was
+    recorded), recorded (accepted tokens and one, as they were released; they may reach past the end), accepted (those
+    of the text, if a long chain is drafted), available (tokens that the drafter proposes at most; 0: it finds no
+    match), looked_up (what `accepted` is by prompt lookup on the released tokens; null for EAGLE) and context (tokens
+    of prompt and text before the root).
     """
-    raw = [
-        (dataset, request, row) for dataset, path in paths.items() for request, row in enumerate(files.objects(path))
-    ]
-    longest = {drafter: max(max(row[f"acc_{drafter}"]["acc_len"]) for *_, row in raw) - 1 for drafter in DRAFTERS}
+    every = [(dataset, *row) for dataset, path in paths.items() for row in enumerate(files.objects(path))]
+    longest = {drafter: max(max(row[f"acc_{drafter}"]["acc_len"]) for *_, row in every) - 1 for drafter in DRAFTERS}
     texts = []
-    for dataset, request, row in raw:
-        prompt, text = row["prompt_token_ids"], row["generated_token_ids"]
+    for dataset, request, row in every:
+        prompt = row["prompt_token_ids"]
+        proposals = lookups(prompt + row["generated_token_ids"], len(prompt), longest[NGRAM])
         for drafter, most in longest.items():
+            text = {"dataset": dataset, "drafter": drafter, "request": request, "prompt_tokens": len(prompt)}
             recorded = row[f"acc_{drafter}"]["acc_len"]
-            looked_up = _lookup(prompt, text, most) if drafter == NGRAM else [(most, None)] * len(recorded)
-            named = (dataset, drafter, drafter == EAGLE, request, len(prompt), len(recorded), most)
-            texts.append((*named, recorded, *map(list, zip(*looked_up, strict=True)), list(range(len(recorded)))))
-    names = ["dataset", "drafter", "by_eagle", "request", "prompt_tokens", "num_tokens", "longest"]
-    lists = ["recorded", "available", "looked_up", "position"]
-    entries = pl.DataFrame(texts, schema=[*names, *lists], orient="row").explode(lists)
-    left = pl.col("num_tokens") - pl.col("position")
-    accepted = pl.min_horizontal(pl.col("recorded") - 1, left)
-    context = pl.col("prompt_tokens") + pl.col("position")
-    available = pl.max_horizontal("available", accepted)
-    return entries.with_columns(left=left, accepted=accepted, context=context, available=available)
+            proposed = proposals if drafter == NGRAM else [(most, None)] * len(recorded)
+            lists = zip(("available", "looked_up"), map(list, zip(*proposed, strict=True)), strict=True)
+            texts.append(text | {"longest": most, "recorded": recorded, **dict(lists)})
+    tokens, position = pl.col("num_tokens"), pl.col("position")
+    is_longest = tokens.rank("min", descending=True) <= pl.max_horizontal(pl.len() // 100, 1)
+    by_text = pl.DataFrame(texts).with_columns(num_tokens=pl.col("recorded").list.len().cast(pl.Int64))
+    by_text = by_text.with_columns(
+        by_eagle=pl.col("drafter") == EAGLE,
+        is_longest=is_longest.over("dataset", "drafter"),
+        is_same=tokens.n_unique().over("dataset", "request") == 1,
+        position=pl.int_ranges(tokens),
+    )
+    entries = by_text.explode("recorded", "available", "looked_up", "position")
+    accepted = pl.min_horizontal(pl.col("recorded") - 1, tokens - position)
+    return entries.with_columns(
+        left=tokens - position,
+        accepted=accepted,
+        available=pl.max_horizontal("available", accepted),
+        context=pl.col("prompt_tokens") + position,
+    )
 
 
-def lookup_starts(tokens: Sequence[int], first: int) -> list[int]:
-    """Where prompt lookup begins to copy from, after each context: the first place of the longest n-gram that matches.
+def lookups(tokens: Sequence[int], first: int, longest: int) -> list[tuple[int, int]]:
+    """What prompt lookup proposes after each context: what stood behind the first of the longest n-grams that match.
 
     Args:
         tokens: of prompt and text.
         first: length of the first context.
+        longest: so many tokens are proposed at most.
 
     Returns:
-        for contexts of ``first`` to ``len(tokens) - 1`` tokens; -1: nothing matches.
+        how many tokens are proposed, and how many of them are the text's, for contexts of ``first`` to
+        ``len(tokens) - 1`` tokens.
 
-    >>> lookup_starts([1, 2, 3, 9, 1, 2, 3, 9], 6)
-    [-1, 3]
+    >>> lookups([1, 2, 3, 9, 1, 2, 3, 9], 6, 5)
+    [(0, 0), (4, 1)]
     """
     seen: dict[tuple[int, ...], int] = {}
-    starts = []
+    proposals = []
     for end in range(len(tokens)):
         sizes = range(_SMALLEST_NGRAM, min(_LARGEST_NGRAM, end) + 1)
         places = [seen.setdefault(tuple(tokens[end - size : end]), end) for size in sizes]
-        # The n-gram itself ends here; where a shorter one is new, so are the longer ones.
-        starts.append(([-1] + [place for place in places if place < end])[-1])
-    return starts[first:]
-
-
-def _lookup(prompt: list[int], text: list[int], longest: int) -> list[tuple[int, int]]:
-    """Tokens that prompt lookup proposes at each position, and those of them that are the text's."""
-    tokens, lookups = prompt + text, []
-    for end, start in enumerate(lookup_starts(tokens, len(prompt)), len(prompt)):
-        most = 0 if start < 0 else min(longest, end - start)
-        agreed = 0
-        while agreed < most and end + agreed < len(tokens) and tokens[start + agreed] == tokens[end + agreed]:
+        # A new n-gram has its first place here, and so have all that are longer.
+        start = [end, *(place for place in places if place < end)][-1]
+        most, agreed = min(longest, end - start), 0
+        while agreed < min(most, len(tokens) - end) and tokens[start + agreed] == tokens[end + agreed]:
             agreed += 1
-        lookups.append((most, agreed))
-    return lookups
+        proposals.append((most, agreed))
+    return proposals[first:]
 
 
 # Roots are the entries at which a round may begin: with us all but the first of each text, with them all but the last.
 
-
-def our_roots(entries: pl.DataFrame) -> pl.DataFrame:
-    """Entries of a dataset and drafter at which our rounds may begin: the first token comes with the prefill."""
-    return entries.filter(pl.col("position") > 0)
+OUR_ROOTS = pl.col("position") > 0
+"""Entries at which our rounds may begin: the first token comes with the prefill."""
 
 
 def their_roots(entries: pl.DataFrame, settings: TheirSettings) -> tuple[pl.DataFrame, random.Random]:
@@ -165,16 +168,10 @@ def their_roots(entries: pl.DataFrame, settings: TheirSettings) -> tuple[pl.Data
     return sample.join(roots, on="request", maintain_order="left_right"), coins
 
 
-def combined(eagle: pl.DataFrame, ngram: pl.DataFrame, *same: str) -> pl.DataFrame:
-    """Roots at which the drafter with more accepted tokens drafts, n-grams where both have as many.
-
-    Args:
-        eagle: its roots.
-        ngram: roots of n-grams, of the same requests.
-        same: columns that must be equal too; else texts are cut to the shorter.
-    """
-    others = ngram.select("request", "position", *same, others="accepted", reach="longest")
-    roots = eagle.join(others, on=["request", "position", *same], maintain_order="left")
+def combined(eagle: pl.DataFrame, ngram: pl.DataFrame) -> pl.DataFrame:
+    """Roots of both drafters, texts cut to the shorter; that with more accepted tokens drafts, else n-grams do."""
+    others = ngram.select("request", "position", others="accepted", reach="longest")
+    roots = eagle.join(others, on=["request", "position"], maintain_order="left")
     more, longest = pl.max_horizontal("accepted", "others"), pl.max_horizontal("longest", "reach")
     by_eagle = pl.col("accepted") > pl.col("others")
     return roots.with_columns(by_eagle=by_eagle, accepted=more, available=more, longest=longest)
@@ -251,20 +248,15 @@ def begins_of(roots: pl.DataFrame) -> Longs:
 
 
 def seconds(
-    roots: pl.DataFrame,
-    verified: Longs | Doubles,
-    costs: Mapping[str, float],
-    drafting: Doubles | None = None,
-    batches: Sequence[int] = BATCHES,
+    roots: pl.DataFrame, verified: Longs | Doubles, costs: Mapping[str, float], drafting: Doubles | None = None
 ) -> Doubles:
-    """Seconds that each request waits after its first token, in batches of as many like it; float64 ``[R, B]``.
+    """Seconds that each request waits after its first token, float64 ``[R, B]``, in batches of `BATCHES` like it.
 
     Args:
         roots: of a dataset and drafter, or of combined drafters.
         verified: tokens in the pass, ``[E]``; 0: no round begins there.
         costs: theirs.
         drafting: the share of the batch that is charged a draft, ``[E]``; None: all where something is drafted.
-        batches: sizes.
     """
     begun, drafts = verified > 0, verified > 1 if drafting is None else drafting
     eagle = drafts * roots["by_eagle"].to_numpy()
@@ -273,7 +265,7 @@ def seconds(
     weighed = np.concatenate([columns * share[:, None] for share in shares], axis=1)
     sums = np.add.reduceat(weighed.astype(np.float64), begins_of(roots), axis=0)
     weights = []
-    for batch in batches:
+    for batch in BATCHES:
         own = [costs["pass_s"], batch * costs["kv_s"], batch * costs["token_s"]]
         of_eagle = [costs["draft_s"], batch * costs["draft_kv_s"], costs["draft_token_s"]]
         of_ngrams = [costs["ngram_share"] * price for price in own]
@@ -301,8 +293,8 @@ def their_speedup(
     prompts = roots["prompt_tokens"].to_numpy()[begins]
     tokens = np.diff(begins, append=roots.height) + 1
     shared = np.where(verified > 0, 1 + (verified - 1) * drafting, 0.0)
-    decode_s = seconds(roots, shared, costs, drafting * (verified > 0), (batch,))[:, 0]
-    plain_s = seconds(roots, np.ones(roots.height), costs, batches=(batch,))[:, 0]
+    decode_s = seconds(roots, shared, costs, drafting * (verified > 0))[:, BATCHES.index(batch)]
+    plain_s = seconds(roots, np.ones(roots.height), costs)[:, BATCHES.index(batch)]
     prefill_s = costs["pass_s"] + costs["round_s"] + batch * costs["token_s"] * prompts
     chain_s, base_s = prefill_s + decode_s, prefill_s + plain_s
     return (

@@ -23,11 +23,11 @@ from simlab.studies.reproduce.specdecode import bench as study
 from simlab.studies.reproduce.specdecode.chains import (
     ADAPTIVE,
     BATCHES,
+    OUR_ROOTS,
     THEIR_BATCHES,
     begins_of,
     chain,
-    lookup_starts,
-    our_roots,
+    lookups,
     read_chains,
 )
 
@@ -242,8 +242,9 @@ def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
 
 
 def test_short_contexts_match_nothing() -> None:
-    assert lookup_starts([1, 1], 1) == [-1]
-    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 4]
+    assert lookups([1, 1], 1, 5) == [(0, 0)]
+    assert lookups([1, 1, 1, 1, 1, 1], 2, 5) == [(0, 0), (0, 0), (1, 1), (1, 1)]
+    assert lookups([1, 2, 3, 4, 1, 2, 3, 4, 9], 7, 1) == [(1, 1), (1, 0)]
 
 
 THEIR_PROGRAM = {
@@ -281,7 +282,7 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
 def test_on_the_real_files_a_slow_replay_agrees() -> None:
     files = real_release("specdecode-bench")
     entries = read_chains(files, {"gsm8k": path_of("gsm8k")}).filter(drafter="eagle")
-    roots, longest = our_roots(entries), int(entries["longest"][0])
+    roots, longest = entries.filter(OUR_ROOTS), int(entries["longest"][0])
     requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
     for length in (1, 4, longest):
         slow = [rounds_s(COSTS, request, "eagle", 1, fixed(length), longest)[1] for request in requests]
