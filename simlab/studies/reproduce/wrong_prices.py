@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import compare_runs
-from simlab.analysis.statistics.intervals import Interval, finite
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.statistics.intervals import finite
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import within_width
@@ -93,8 +92,7 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
         f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
         "the right prices:"
     )
-    written = [{name: value for name, value in row.items() if name != "percent"} for row in choices]
-    values = {"wrong_prices": written, "tokens_per_s_at_right_prices": speeds}
+    values = {"wrong_prices": choices, "tokens_per_s_at_right_prices": speeds}
     return Findings((), [above, *tables], values)
 
 
@@ -106,9 +104,11 @@ def choices_text(choices: Sequence[Row]) -> str:
     )
     cells = []
     for row in choices:
-        faster, ends = f"{row['percent'].value:+.2f}", f"{row['percent']:i}" or "-"
+        faster, ends = f"{row['faster_percent']:+.2f}", "-"
         if row["same"]:
             faster, ends = "" if row["chosen_by"] == RIGHT else "same choice", ""
+        elif row["ci_low"] is not None:
+            ends = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         cells.append(row | {"faster": faster, "ends": ends})
     return table("llrl", shown, cells)
 
@@ -139,17 +139,24 @@ def compared_choices(
 
     Returns:
         setting; chosen_by: whose prices; policy: the fastest by them, on the prompts to choose on; same: whether it is
-        the choice of the right prices; percent: by how much it is faster than that, on the others at the right prices,
-        and the same for scripts.
+        the choice of the right prices; faster_percent: by how much it is faster than that, on the others at the right
+        prices, paired, with the ends of its interval, ci_low and ci_high.
     """
     speeds = {by: _speeds(rows[by], halves[0]) for by in policies}
     chosen = {by: max(labels, key=lambda label: speeds[by][label]) for by, labels in policies.items()}
+    shown = rows[RIGHT].filter(_PROMPT.is_in(halves[1]))
     choices = []
     for by, policy in chosen.items():
-        percent = _faster_percent(rows[RIGHT], policy, chosen[RIGHT], halves[1])
         row: Row = {"setting": setting, "chosen_by": by, "policy": policy, "same": policy == chosen[RIGHT]}
-        ends = percent.interval.row("ci")
-        choices.append(row | {"percent": percent, "faster_percent": finite(percent.value), **ends})
+        row |= {"faster_percent": 0.0, "ci_low": 0.0, "ci_high": 0.0}
+        if not row["same"]:
+            own = {label: shown.filter(policy=label) for label in (policy, chosen[RIGHT])}
+            runs = [PolicyRun(label, frame, frame.clear()) for label, frame in own.items()]
+            (ratio,) = (pair for pair in compare_runs(runs, [(0, 1)]) if pair.measure == "tokens_per_s")
+            ends = ratio.ratio_interval
+            row |= {"faster_percent": finite(100 * (ratio.ratio - 1)), "ci_low": finite(100 * (ends.low - 1))}
+            row["ci_high"] = finite(100 * (ends.high - 1))
+        choices.append(row)
     return choices
 
 
@@ -218,14 +225,3 @@ def _replayed(
 def _speeds(rows: Results, prompts: Sequence[str]) -> dict[str, float]:
     """Tokens per second of each policy on some prompts."""
     return {own.policy: own.speed.tokens_per_s for own in summarise(rows.filter(_PROMPT.is_in(prompts)))}
-
-
-def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
-    """By how much a policy is faster than another, paired; 0 where they are the same."""
-    if policy == best:
-        return Estimate(0.0, Interval(0.0, 0.0))
-    own = {label: rows.filter(_PROMPT.is_in(prompts), policy=label) for label in (policy, best)}
-    runs = [PolicyRun(label, frame, frame.clear()) for label, frame in own.items()]
-    ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
-    ends = (100 * (end - 1) for end in (ratio.ratio_interval.low, ratio.ratio_interval.high))
-    return Estimate(100 * (ratio.ratio - 1), Interval(*ends))

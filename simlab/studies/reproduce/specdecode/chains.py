@@ -14,6 +14,7 @@ In the shapes E is entries of a dataset and drafter, R their requests, B batch s
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import polars as pl
@@ -94,13 +95,13 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> pl.DataFrame:
     texts = []
     for dataset, request, row in every:
         prompt = row["prompt_token_ids"]
-        proposals = lookups(prompt + row["generated_token_ids"], len(prompt), longest[NGRAM])
+        of_lookup = lookups(prompt + row["generated_token_ids"], len(prompt), longest[NGRAM])
         for drafter, most in longest.items():
             text = {"dataset": dataset, "drafter": drafter, "request": request, "prompt_tokens": len(prompt)}
             recorded = row[f"acc_{drafter}"]["acc_len"]
-            proposed = proposals if drafter == NGRAM else [(most, None)] * len(recorded)
-            lists = zip(("available", "looked_up"), map(list, zip(*proposed, strict=True)), strict=True)
-            texts.append(text | {"longest": most, "recorded": recorded, **dict(lists)})
+            available, agreed = of_lookup if drafter == NGRAM else ([most] * len(recorded), [None] * len(recorded))
+            text |= {"longest": most, "recorded": recorded, "available": available, "looked_up": agreed}
+            texts.append(text)
     tokens, position = pl.col("num_tokens"), pl.col("position")
     is_longest = tokens.rank("min", descending=True) <= pl.max_horizontal(pl.len() // 100, 1)
     by_text = pl.DataFrame(texts).with_columns(num_tokens=pl.col("recorded").list.len().cast(pl.Int64))
@@ -120,7 +121,7 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> pl.DataFrame:
     )
 
 
-def lookups(tokens: Sequence[int], first: int, longest: int) -> list[tuple[int, int]]:
+def lookups(tokens: Sequence[int], first: int, longest: int) -> tuple[list[int], list[int]]:
     """What prompt lookup proposes after each context: what stood behind the first of the longest n-grams that match.
 
     Args:
@@ -129,24 +130,23 @@ def lookups(tokens: Sequence[int], first: int, longest: int) -> list[tuple[int, 
         longest: so many tokens are proposed at most.
 
     Returns:
-        how many tokens are proposed, and how many of them are the text's, for contexts of ``first`` to
-        ``len(tokens) - 1`` tokens.
+        how many tokens are proposed for contexts of ``first`` to ``len(tokens) - 1`` tokens, and how many of them are
+        the text's.
 
     >>> lookups([1, 2, 3, 9, 1, 2, 3, 9], 6, 5)
-    [(0, 0), (4, 1)]
+    ([0, 4], [0, 1])
     """
     seen: dict[tuple[int, ...], int] = {}
-    proposals = []
+    proposed, agreed = [], []
     for end in range(len(tokens)):
         sizes = range(_SMALLEST_NGRAM, min(_LARGEST_NGRAM, end) + 1)
         places = [seen.setdefault(tuple(tokens[end - size : end]), end) for size in sizes]
         # A new n-gram has its first place here, and so have all that are longer.
         start = [end, *(place for place in places if place < end)][-1]
-        most, agreed = min(longest, end - start), 0
-        while agreed < min(most, len(tokens) - end) and tokens[start + agreed] == tokens[end + agreed]:
-            agreed += 1
-        proposals.append((most, agreed))
-    return proposals[first:]
+        proposed.append(min(longest, end - start))
+        pairs = zip(tokens[start : start + proposed[-1]], tokens[end : end + longest], strict=False)
+        agreed.append(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return proposed[first:], agreed[first:]
 
 
 # Roots are the entries at which a round may begin: with us all but the first of each text, with them all but the last.
@@ -238,7 +238,7 @@ def chain(roots: pl.DataFrame, length: int, rule: Rule | None = None) -> Longs:
 
 
 def oracle(roots: pl.DataFrame) -> Longs:
-    """The same of rounds that draft what will be accepted, and nothing where that is nothing."""
+    """Tokens in the pass at each root, as `chain` has them, where what will be accepted is drafted and nothing else."""
     return chain(roots.with_columns(available="accepted"), int(roots["longest"][0]))
 
 

@@ -118,11 +118,10 @@ def test_a_choice_is_made_on_some_prompts_and_compared_on_others_alone(replayed:
     of_right, of_wrong = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: wrong}, labels, halves)
     assert (of_right["policy"], of_wrong["policy"]) == (SHORT, LONG)
     speeds = [speed_by_hand(right, policy, halves[1]) for policy in (LONG, SHORT)]
-    percent = of_wrong["percent"]
-    assert percent.value == pytest.approx(100 * (speeds[0] / speeds[1] - 1))
-    assert percent.side_of(0) == 1
-    assert of_wrong["faster_percent"] == percent.value
-    assert f"{percent.value:+.2f}" in choices_text([of_right, of_wrong])
+    percent = of_wrong["faster_percent"]
+    assert percent == pytest.approx(100 * (speeds[0] / speeds[1] - 1))
+    assert 0 < of_wrong["ci_low"] < percent < of_wrong["ci_high"]
+    assert f"{percent:+.2f}" in choices_text([of_right, of_wrong])
 
 
 def speed_by_hand(rows: Results, policy: str, prompts: Sequence[str]) -> float:
@@ -141,8 +140,8 @@ def test_a_slower_choice_is_a_loss_and_no_difference_is_neither(replayed: Result
     wrong = slower(replayed, halves[0], SHORT)
     labels = {RIGHT: [SHORT, LONG], ONE_CONTEXT: [SHORT, LONG]}
     choices = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: wrong}, labels, halves)
-    assert choices[1]["percent"].side_of(0) == -1
-    assert f"{choices[1]['percent'].value:+.2f}" in choices_text(choices)
+    assert choices[1]["faster_percent"] < choices[1]["ci_high"] < 0
+    assert f"{choices[1]['faster_percent']:+.2f}" in choices_text(choices)
     same = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: right}, labels, halves)
     assert [(row["same"], row["faster_percent"]) for row in same] == [(True, 0.0), (True, 0.0)]
     assert "same choice" in choices_text(same)
