@@ -6,18 +6,17 @@ from pathlib import Path
 
 import polars as pl
 
-from simlab.analysis.compare.averaging import both_means
+from simlab.analysis.compare.averaging import BothMeans, both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.statistics.intervals import ratio_interval
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import STAGE_COLUMNS
-from simlab.analysis.table.text import aligned, number, with_interval
+from simlab.analysis.table.text import aligned, with_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import PublishedStudy
-from simlab.studies.reproduce.released import Row, table
+from simlab.studies.reproduce.released import Row, columns, flat, table
 
 MOST_NODES, MOST_COMMITTED = 128, 16
 """Of a tree of theirs, and of a round with a block of 16."""
@@ -57,60 +56,53 @@ def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
 
 def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Row]:
     """Both means of the rounds, their speed, and both means by the width profile of a round, as text and as values."""
-    rounds = read_released()
+    rounds, committed = read_released(), pl.col("num_committed")
     means = both_means(run_of_rounds(rounds, "released"))
-    committed, seconds = pl.col("num_committed"), pl.col("latency_ms").cast(pl.Float64) / 1000
-    tokens_per_s = _ratio(rounds, committed, seconds)
-    whole_block = _ratio(rounds, committed == MOST_COMMITTED, pl.lit(1))
-    # As if every tree were as large as allowed.
-    least_accepted = _ratio(rounds, committed - 1, pl.lit(MOST_NODES + 1))
-    counts = rounds["action_name"].value_counts().sort("count", "action_name", descending=[True, False])
-    profiles = {
-        name: (number_of, run_of_rounds(rounds.filter(pl.col("action_name") == name), name))
-        for name, number_of in counts.iter_rows()
+    shares = {
+        "tokens_per_s": _ratio(rounds, committed, pl.col("latency_ms").cast(pl.Float64) / 1000),
+        "whole_block_share": _ratio(rounds, committed == MOST_COMMITTED, pl.lit(1)),
+        # As if every tree were as large as allowed.
+        "least_accepted_per_verified": _ratio(rounds, committed - 1, pl.lit(MOST_NODES + 1)),
     }
-    first, *others = (run for _, run in profiles.values())
-    against = [_acceptance_lengths(first, other) for other in others]
-    rows = [{"rounds": number_of, **both_means(run).row()} for number_of, run in profiles.values()]
+    counts = rounds["action_name"].value_counts().sort("count", "action_name", descending=[True, False])
+    runs = [run_of_rounds(rounds.filter(action_name=name), name) for name in counts["action_name"]]
+    profiles = list(zip(counts["count"].to_list(), map(both_means, runs), strict=True))
+    against = [_acceptance_lengths(runs[0], other) for other in runs[1:]]
     values = {
         "theirs": [asdict(figure) for figure in study.figures],
         "rounds": rounds.height,
         **means.row(),
-        **tokens_per_s.row("tokens_per_s", digits=None),
-        **whole_block.row("whole_block_share", digits=None),
-        **least_accepted.row("least_accepted_per_verified", digits=None),
-        "rows": rows,
+        **flat(shares, digits=None),
+        "rows": [{"rounds": number_of, **own.row()} for number_of, own in profiles],
         "comparisons": [comparison.row() for comparison in against],
     }
     quoted, baseline = (figure.value for figure in study.figures)
-    pooled, macro = (
-        with_interval(estimate.value, estimate.interval).rstrip() for estimate in (means.pooled, means.macro)
-    )
+    pooled, macro = (_shown(estimate) for estimate in (means.pooled, means.macro))
     both = [
+        ("acceptance length", "theirs", "ours [95 %]", "difference"),
         ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled.value - quoted:+.3f}"),
         ("macro average (per response)", "", macro, f"{means.macro.value - quoted:+.3f}"),
         ("fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""),
     ]
-    shares = [
-        ("tokens/s by their logged round times", f"{tokens_per_s:1}"),
-        (f"rounds that commit all {MOST_COMMITTED} tokens, %", f"{whole_block:1%}"),
-        (f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", f"{least_accepted:4}"),
-    ]
+    named = {
+        "tokens/s by their logged round times": f"{shares['tokens_per_s']:1}",
+        f"rounds that commit all {MOST_COMMITTED} tokens, %": f"{shares['whole_block_share']:1%}",
+        f"accepted per verified, if all trees had {MOST_NODES} nodes, at least": (
+            f"{shares['least_accepted_per_verified']:4}"
+        ),
+    }
     intervals, ends = (means.pooled.interval, means.macro.interval), means.over.interval
-    side = (
-        "lies within an interval"
-        if any(interval.low <= baseline <= interval.high for interval in intervals)
-        else "lies outside"
-    )
-    side = "lies above both intervals" if all(baseline > interval.high for interval in intervals) else side
     over = f"{100 * (means.over.value - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
+    is_within = any(interval.low <= baseline <= interval.high for interval in intervals)
+    is_above = all(baseline > interval.high for interval in intervals)
+    side = "above both intervals" if is_above else "within an interval" if is_within else "outside"
     parts = [
         study.heading,
         f"{rounds.height:,} rounds of {means.prompts} prompts",
-        aligned([["acceptance length", "theirs", "ours [95 %]", "difference"], *both], [True, False, True, False]),
+        aligned(both, [True, False, True, False]),
         f"{quoted} is the pooled mean. The macro average (per response) is {over} larger, paired over prompts.",
-        f"{baseline} {side}. {_UNPAIRED}",
-        aligned(shares, [True, True]),
+        f"{baseline} lies {side}. {_UNPAIRED}",
+        aligned(list(named.items()), [True, True]),
         _profiles_text(profiles, against),
         _PROFILES,
         _MUST_BE_EQUAL,
@@ -118,16 +110,14 @@ def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[
     return "\n\n".join(parts), values
 
 
+def _shown(estimate: Estimate) -> str:
+    return with_interval(estimate.value, estimate.interval).rstrip()
+
+
 def _ratio(rounds: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Estimate:
     """A ratio of sums over rounds, with its interval over prompts."""
-    columns = (above.cast(pl.Float64).alias("above"), below.cast(pl.Float64).alias("below"))
-    sums = (
-        rounds.select("sample_index", *columns)
-        .group_by("sample_index", maintain_order=True)
-        .agg(pl.sum("above", "below"))
-    )
-    both = [sums.sort("sample_index")[name].to_numpy() for name in ("above", "below")]
-    return Estimate(float(both[0].sum() / both[1].sum()), ratio_interval(*both))
+    turns = rounds.select(dataset=pl.lit("gsm8k"), prompt="sample_index", above=above, below=below)
+    return prompt_ratio(turns, above=1, below=-1)
 
 
 def _acceptance_lengths(first: PolicyRun, other: PolicyRun) -> Comparison:
@@ -136,16 +126,15 @@ def _acceptance_lengths(first: PolicyRun, other: PolicyRun) -> Comparison:
     return next(run for run in compare_runs(shared, [(0, 1)]) if run.measure == "acceptance_length")
 
 
-def _profiles_text(profiles: dict[str, tuple[int, PolicyRun]], against: list[Comparison]) -> str:
+def _profiles_text(profiles: list[tuple[int, BothMeans]], against: list[Comparison]) -> str:
     """Both means by width profile, and the most frequent profile against each other."""
-    pairs, rows = {pair.second: pair for pair in against}, []
-    for name, (number_of, run) in profiles.items():
-        means, pair = both_means(run), pairs.get(name)
-        ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
-        pooled = with_interval(means.pooled.value, means.pooled.interval)
-        shown = {"pooled": pooled, "macro": number(means.macro.value, 2)}
-        rows.append({"name": name, "rounds": number_of, "prompts": means.prompts, **shown, "ratio": ratio})
-    columns = [("width profile", "{name}"), ("rounds", "{rounds:,}"), ("prompts", "{prompts}")]
-    columns += [("pooled [95 %]", "{pooled}"), ("macro avg", "{macro}")]
-    columns += [(f"{next(iter(profiles))} over it, paired [95 %]", "{ratio}")]
-    return table("lrrlrl", columns, rows)
+    ratios = ["", *(f"{_shown(Estimate(pair.ratio, pair.ratio_interval))} on {pair.prompts}" for pair in against)]
+    rows = [
+        {"means": means, "rounds": number_of, "pooled": _shown(means.pooled), "ratio": ratio}
+        for (number_of, means), ratio in zip(profiles, ratios, strict=True)
+    ]
+    shown = columns(
+        "width profile = {means.run} | rounds = {rounds:,} | prompts = {means.prompts} | pooled [95 %] = {pooled}",
+        "macro avg = {means.macro:v} | " + f"{profiles[0][1].run} over it, paired [95 %] = {{ratio}}",
+    )
+    return table("lrrlrl", shown, rows)

@@ -370,6 +370,16 @@ def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping
     return aligned([*above, *cells], [side == "l" for side in sides.ljust(len(columns), sides[-1])])
 
 
+def columns(*lines: str) -> list[tuple[str, str]]:
+    """The columns of `table` out of lines, in which ``|`` stands between columns and ``=`` behind a heading.
+
+    >>> columns("rounds = {rounds:,} | per text = {share:.1f}", "= {note}")
+    [('rounds', '{rounds:,}'), ('per text', '{share:.1f}'), ('', '{note}')]
+    """
+    cells = (cell.partition("= ") for line in lines for cell in line.split(" | "))
+    return [(heading.strip(" "), template) for heading, _, template in cells]
+
+
 def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:
     """A row as JSON has it: an estimate becomes its value and the ends of its interval, with so many decimals."""
     values: Row = {}

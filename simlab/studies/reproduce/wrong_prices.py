@@ -6,17 +6,16 @@ context; vLLM profiles at one, and somebody may use the prices of another machin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import compare_runs
-from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.statistics.intervals import finite
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.analysis.table.summaries import speed_of
+from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import within_width
 from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
@@ -27,7 +26,7 @@ from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import Row, table
+from simlab.studies.reproduce.released import Findings, Row, columns, table
 from simlab.traces.artefacts.cost import UNKNOWN
 from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file
 from simlab.traces.artefacts.timings import ROOT_INCLUDED, PassTiming, PassTimings
@@ -47,72 +46,16 @@ RIGHT, ONE_CONTEXT, PACKAGED = "right", "of one context", "of a CPU"
 SERVED = "results/minicpm_h100_dspark_k_spec7.json"
 """Where the release has them."""
 
+Halves = tuple[Sequence[str], Sequence[str]]
+"""Names of the prompts that a choice is made on, and of those that it is evaluated on."""
+
 _PROMPT = pl.format("{}/{}", "dataset", "prompt_id")
 _BUDGETS = (4, 8, 12, 16, 24, 32, 48, 63)
 _READS_PRICES = "caddtree:look_ahead=0,budget="
 """Best-first trees that weigh tokens against the prices that they are given, up to a budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrongPrices:
-    """What both settings come to.
-
-    Attributes:
-        choices: of each setting, what each price chooses: setting, by (whose prices), policy (the fastest by them, on
-            the prompts to choose on), and percent, by how much it is faster than the choice of the right prices, on the
-            others at the right prices; None where the choice is the same.
-        speeds: tokens per second at the right prices, by setting and policy, on all prompts.
-        headings: whose the right prices are, by setting.
-        halves: names of the prompts that the choice is made on, and of those that it is evaluated on.
-    """
-
-    choices: Sequence[Row]
-    speeds: Mapping[str, Mapping[str, float]]
-    headings: Mapping[str, str]
-    halves: tuple[Sequence[str], Sequence[str]]
-
-    def text(self) -> str:
-        """The choices and what they cost, for people."""
-        choosing, evaluated = map(len, self.halves)
-        parts = [
-            within_width(
-                f"What a wrong price costs, by our replay of the packaged trace: the fastest policy by some prices on "
-                f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
-                "the right prices:"
-            )
-        ]
-        columns = [("chosen by the prices", "{by}"), ("fastest by them", "{policy}")]
-        columns += [("% faster than the right choice", "{faster}"), ("[95 %]", "{ends}")]
-        for setting, heading in self.headings.items():
-            own = [_shown(choice) for choice in self.choices if choice["setting"] == setting]
-            parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
-        return "\n\n".join(parts)
-
-    def values(self) -> Row:
-        """What ``--json`` prints of it."""
-        rows = []
-        for choice in self.choices:
-            percent = choice["percent"] or Estimate(0.0, Interval(0.0, 0.0))
-            ends = {
-                key.removeprefix("faster_percent_"): value
-                for key, value in percent.row("faster_percent", digits=None).items()
-            }
-            named = {"setting": choice["setting"], "chosen_by": choice["by"], "policy": choice["policy"]}
-            rows.append(named | {"same": choice["percent"] is None} | ends)
-        return {
-            "wrong_prices": rows,
-            "tokens_per_s_at_right_prices": {name: dict(own) for name, own in self.speeds.items()},
-        }
-
-
-def _shown(row: Row) -> Row:
-    percent: Estimate | None = row["percent"]
-    if percent is None:
-        return row | {"faster": "" if row["by"] == RIGHT else "same choice", "ends": ""}
-    return row | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
-
-
-def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices:
+def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
     """Replay the packaged trace at right and wrong prices: trees and chains at some prices, chains at the engine's.
 
     Args:
@@ -122,26 +65,55 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices
     """
     trace = sample_trace()
     draft = trace.draft_name(None)
-    packaged = prices_for_trace(Path(CPU), trace, draft, options.limit)
-    asked = prices_for_trace(Path(H100 if options.cost is None else options.cost), trace, draft, options.limit)
-    many = _served_prices(served, trace, draft, options.limit)
     depth = trace.manifest.draft_sets[draft].depth
-    settings = {
-        f"{_texts(asked.batch)}, trees and chains": (asked, _trees(asked, depth)),
-        f"{_texts(many.batch)}, chains": (many, [f"chain:length={length}" for length in range(1, depth + 1)]),
-    }
+    packaged, asked = (
+        prices_for_trace(Path(file), trace, draft, options.limit)
+        for file in (CPU, H100 if options.cost is None else options.cost)
+    )
+    many = _served_prices(served, trace, draft, options.limit)
+    tables: list[str] = []
     choices: list[Row] = []
-    speeds: dict[str, dict[str, float]] = {}
-    halves: tuple[Sequence[str], Sequence[str]] = ((), ())
-    for setting, (right, grid) in settings.items():
+    speeds: Row = {}
+    for what, right, grid in (
+        ("trees and chains", asked, _trees(asked, depth)),
+        ("chains", many, [f"chain:length={length}" for length in range(1, depth + 1)]),
+    ):
+        setting = f"{'One text' if right.batch == 1 else f'{right.batch:,} texts at a time'}, {what}"
         rows, policies = _replayed(trace, draft, right, packaged, grid, options)
         halves = halves_of(rows[RIGHT])
-        choices += compared_choices(setting, rows, policies, halves)
-        speeds[setting] = {label: _speed(rows[RIGHT], label) for label in policies[RIGHT]}
-    return WrongPrices(choices, speeds, {key: prices.heading for key, (prices, _) in settings.items()}, halves)
+        own = compared_choices(setting, rows, policies, halves)
+        choices += own
+        on_all = _speeds(rows[RIGHT], [*halves[0], *halves[1]])
+        speeds[setting] = {label: on_all[label] for label in policies[RIGHT]}
+        tables += [within_width(f"{setting}. Right prices: {right.heading}"), choices_text(own)]
+    choosing, evaluated = map(len, halves)
+    above = within_width(
+        f"What a wrong price costs, by our replay of the packaged trace: the fastest policy by some prices on "
+        f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
+        "the right prices:"
+    )
+    values = {"wrong_prices": choices, "tokens_per_s_at_right_prices": speeds}
+    return Findings((), [above, *tables], values)
 
 
-def halves_of(rows: Results) -> tuple[Sequence[str], Sequence[str]]:
+def choices_text(choices: Sequence[Row]) -> str:
+    """The choices of a setting and what they cost, for people."""
+    shown = columns(
+        "chosen by the prices = {chosen_by} | fastest by them = {policy}",
+        "% faster than the right choice = {faster} | [95 %] = {ends}",
+    )
+    cells = []
+    for row in choices:
+        faster, ends = f"{row['faster_percent']:+.2f}", "-"
+        if row["same"]:
+            faster, ends = "" if row["chosen_by"] == RIGHT else "same choice", ""
+        elif row["ci_low"] is not None:
+            ends = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+        cells.append(row | {"faster": faster, "ends": ends})
+    return table("llrl", shown, cells)
+
+
+def halves_of(rows: Results) -> Halves:
     """Every other prompt, by name, to choose on, and the others to evaluate on.
 
     No prompt is in both: a choice that is judged on its own prompts looks too good.
@@ -155,10 +127,7 @@ def halves_of(rows: Results) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def compared_choices(
-    setting: str,
-    rows: Mapping[str, Results],
-    policies: Mapping[str, Sequence[str]],
-    halves: tuple[Sequence[str], Sequence[str]],
+    setting: str, rows: Mapping[str, Results], policies: Mapping[str, Sequence[str]], halves: Halves
 ) -> list[Row]:
     """What each price chooses, and how fast that is at the right prices beside their own choice.
 
@@ -167,14 +136,27 @@ def compared_choices(
         rows: at each of the prices; at the right ones those of every policy.
         policies: labels of those that are chosen among by each of the prices, `RIGHT` among them.
         halves: the prompts to choose on, and those to evaluate on.
+
+    Returns:
+        setting; chosen_by: whose prices; policy: the fastest by them, on the prompts to choose on; same: whether it is
+        the choice of the right prices; faster_percent: by how much it is faster than that, on the others at the right
+        prices, paired, with the ends of its interval, ci_low and ci_high.
     """
-    to_choose, to_evaluate = halves
-    chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, to_choose)) for by, labels in policies.items()}
+    speeds = {by: _speeds(rows[by], halves[0]) for by in policies}
+    chosen = {by: max(labels, key=lambda label: speeds[by][label]) for by, labels in policies.items()}
+    shown = rows[RIGHT].filter(_PROMPT.is_in(halves[1]))
     choices = []
     for by, policy in chosen.items():
-        same = policy == chosen[RIGHT]
-        percent = None if same else _faster_percent(rows[RIGHT], policy, chosen[RIGHT], to_evaluate)
-        choices.append({"setting": setting, "by": by, "policy": policy, "percent": percent})
+        row: Row = {"setting": setting, "chosen_by": by, "policy": policy, "same": policy == chosen[RIGHT]}
+        row |= {"faster_percent": 0.0, "ci_low": 0.0, "ci_high": 0.0}
+        if not row["same"]:
+            own = {label: shown.filter(policy=label) for label in (policy, chosen[RIGHT])}
+            runs = [PolicyRun(label, frame, frame.clear()) for label, frame in own.items()]
+            (ratio,) = (pair for pair in compare_runs(runs, [(0, 1)]) if pair.measure == "tokens_per_s")
+            ends = ratio.ratio_interval
+            row |= {"faster_percent": finite(100 * (ratio.ratio - 1)), "ci_low": finite(100 * (ends.low - 1))}
+            row["ci_high"] = finite(100 * (ends.high - 1))
+        choices.append(row)
     return choices
 
 
@@ -223,44 +205,23 @@ def _replayed(
     if packaged.cost_id != right.cost_id:
         every[PACKAGED] = packaged
     fixed = parse_policies(grid, None)
-    # A rule that reads prices weighs those of one text.
-    reach = 0 if right.batch != 1 or right.cost is None else right.cost.most_drafted
-    rules = {by: [_rule(trace, draft, prices, reach, by)] if reach else [] for by, prices in every.items()}
-    chosen_by_any = tuple(rule for chosen in rules.values() for rule in chosen)
-    asked = [PoliciesOnMachine(right, (*fixed, *chosen_by_any))]
-    asked += [PoliciesOnMachine(prices, (*fixed, *rules[by])) for by, prices in every.items() if by != RIGHT]
-    replay = ReplayRun(progress=options.progress, best_budgets=False)
-    results = replay_trace(trace, draft, asked, options.limit, replay)
-    rows = {by: results.filter(pl.col("cost_id") == prices.cost_id) for by, prices in every.items()}
+    # A rule that reads prices weighs those of one text; its label says whose it reads.
+    rules: dict[str, list[NamedPolicy]] = {by: [] for by in every}
+    if right.batch == 1 and right.cost is not None and right.cost.most_drafted:
+        for by, prices in every.items():
+            artefacts = TraceArtefacts(prices, trace, draft)
+            (policy,) = parse_policies([f"{_READS_PRICES}{right.cost.most_drafted}"], artefacts)
+            rules[by].append(replace(policy, label=f"caddtree with prices {by}"))
+    chosen_by_any = [rule for own in rules.values() for rule in own]
+    asked = [
+        PoliciesOnMachine(prices, (*fixed, *(chosen_by_any if by == RIGHT else rules[by])))
+        for by, prices in every.items()
+    ]
+    results = replay_trace(trace, draft, asked, options.limit, ReplayRun(progress=options.progress, best_budgets=False))
+    rows = {by: results.filter(cost_id=prices.cost_id) for by, prices in every.items()}
     return rows, {by: [policy.label for policy in (*fixed, *rules[by])] for by in every}
 
 
-def _rule(trace: Trace, draft: str, prices: Prices, budget: int, by: str) -> NamedPolicy:
-    """The policy that reads prices, given these; its label says which."""
-    (policy,) = parse_policies([f"{_READS_PRICES}{budget}"], TraceArtefacts(prices, trace, draft))
-    return replace(policy, label=f"caddtree with prices {by}")
-
-
-def _of(rows: Results, label: str, prompts: Sequence[str] | None = None) -> Results:
-    own = rows.filter(pl.col("policy") == label)
-    return own if prompts is None else own.filter(_PROMPT.is_in(prompts))
-
-
-def _speed(rows: Results, label: str, prompts: Sequence[str] | None = None) -> float:
-    own = _of(rows, label, prompts)
-    return speed_of(own, own.clear()).tokens_per_s
-
-
-def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
-    """By how much a policy is faster than another, paired."""
-    own = [_of(rows, label, prompts) for label in (policy, best)]
-    runs = [PolicyRun(label, frame, frame.clear()) for label, frame in zip((policy, best), own, strict=True)]
-    ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
-    low, value, high = (
-        100 * (times - 1) for times in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high)
-    )
-    return Estimate(value, Interval(low, high))
-
-
-def _texts(batch: int) -> str:
-    return "One text" if batch == 1 else f"{batch:,} texts at a time"
+def _speeds(rows: Results, prompts: Sequence[str]) -> dict[str, float]:
+    """Tokens per second of each policy on some prompts."""
+    return {own.policy: own.speed.tokens_per_s for own in summarise(rows.filter(_PROMPT.is_in(prompts)))}

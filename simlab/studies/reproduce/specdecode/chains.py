@@ -7,26 +7,32 @@ Speedups by their formulas too: `simulator.py` has the formulas, `predictor.py` 
 batch is one request as often as its size. Each text's walk begins at entry 0, although the prefill has brought the
 first token, and its seconds hold the prefill. The speedup is the ratio of mean tokens per second, over a sample of
 requests that their seed fixes.
+
+In the shapes E is entries of a dataset and drafter, R their requests, B batch sizes.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
+import polars as pl
 
-from simlab.arrays import Doubles, Ints, Longs
-from simlab.studies.reproduce.released import Quoted, ReleasedFiles, Row
+from simlab.arrays import Doubles, Longs
+from simlab.studies.reproduce.released import Quoted, ReleasedFiles
 
 EAGLE, NGRAM = "eagle", "ngram"
 DRAFTERS = (EAGLE, NGRAM)
 BATCHES = (1, 8, 16, 32, 64, 128)
+THEIR_BATCHES = (1, 8, 64)
+"""At which theirs stand beside ours."""
 
 _SMALLEST_NGRAM, _LARGEST_NGRAM = 3, 7
 """With these, and the first place of those that match, prompt lookup gives the n-gram lengths that were released."""
 
-_FIRST_LENGTH = 5
-"""Of adaptive chains, before anything is known."""
+FIRST_LENGTH = 5
+"""Length of adaptive chains before anything is known."""
 
 _COSTS_FILE, _SIMULATOR_FILE = "predictor.py", "simulator.py"
 _NUMBER = r"([0-9.]+(?:[eE][+-]?[0-9]+)?)"
@@ -63,175 +69,112 @@ class TheirSettings:
 
 def read_settings(files: ReleasedFiles, datasets: Sequence[str]) -> TheirSettings:
     """Read what they fix from their files."""
-    costs = {
-        key: files.quoted_pattern(_COSTS_FILE, rf"^\s*{name}\s*=\s*{_NUMBER}").value for key, name in _COSTS.items()
-    }
-    seed, sampled = (
-        int(files.quoted_pattern(_SIMULATOR_FILE, rf"{pattern}\s*=\s*{_NUMBER}").value)
-        for pattern in (r"^SEED", r"sample\(.*k")
-    )
-    probs = {dataset: files.quoted_pattern(_SIMULATOR_FILE, rf'"{dataset}"\s*:\s*{_NUMBER}') for dataset in datasets}
+
+    def number(file: str, pattern: str) -> Quoted:
+        return files.quoted_pattern(file, rf"{pattern}\s*{_NUMBER}")
+
+    costs = {key: number(_COSTS_FILE, rf"^\s*{name}\s*=").value for key, name in _COSTS.items()}
+    seed, sampled = (int(number(_SIMULATOR_FILE, pattern).value) for pattern in (r"^SEED\s*=", r"sample\(.*k\s*="))
+    probs = {dataset: number(_SIMULATOR_FILE, rf'"{dataset}"\s*:') for dataset in datasets}
     return TheirSettings(costs, seed, sampled, probs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChainRecords:
-    """A drafter's chains on the texts of a dataset, R requests with T tokens each, laid end to end.
+def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> pl.DataFrame:
+    """The entries of each dataset and drafter, text by text; entry p is of the root after the text's first p tokens.
 
-    Entry p of a text is of the root after its first p tokens, so entry 0 follows the prompt.
-
-    Attributes:
-        prompt_tokens: int64 ``[R]``, tokens of each prompt.
-        num_tokens: int64 ``[R]``, tokens of each text.
-        recorded: int32 ``[sum T]``, accepted tokens and one, as they were released; they may reach past the end.
-        available: int32 ``[sum T]``, tokens that the drafter proposes at most at each root; 0: it finds no match.
-        longest: the longest chain that was recorded.
+    Columns: dataset, drafter, by_eagle, request (by index), prompt_tokens, num_tokens (of the text), is_longest (it is
+    of the longest hundredth, at least one, or as long), is_same (it has as many tokens with both drafters; else it is
+    certainly different), position (p), left (tokens of the text after the root), longest (chain of the drafter that was
+    recorded), recorded (accepted tokens and one, as they were released; they may reach past the end), accepted (those
+    of the text, if a long chain is drafted), available (tokens that the drafter proposes at most; 0: it finds no
+    match), looked_up (what `accepted` is by prompt lookup on the released tokens; null for EAGLE) and context (tokens
+    of prompt and text before the root).
     """
-
-    dataset: str
-    drafter: str
-    prompt_tokens: Longs
-    num_tokens: Longs
-    recorded: Ints
-    available: Ints
-    longest: int
-
-    @property
-    def begins(self) -> Longs:
-        """The entry at which each text begins, int64 ``[R]``."""
-        return np.cumsum(self.num_tokens) - self.num_tokens
-
-    @property
-    def owners(self) -> Longs:
-        """The request of each entry, int64 ``[sum T]``."""
-        return np.repeat(np.arange(len(self.num_tokens)), self.num_tokens)
-
-    @property
-    def positions(self) -> Longs:
-        """Tokens of the text before each root, int64 ``[sum T]``."""
-        return np.arange(len(self.recorded)) - self.begins[self.owners]
-
-    @property
-    def left(self) -> Longs:
-        """Tokens of the text after each root, int64 ``[sum T]``."""
-        return self.num_tokens[self.owners] - self.positions
-
-    @property
-    def accepted(self) -> Ints:
-        """Drafted tokens of the text that the target agrees with if a long chain is drafted, int32 ``[sum T]``."""
-        return np.minimum(self.recorded - 1, self.left).astype(np.int32)
-
-    @property
-    def longest_hundredth(self) -> Longs:
-        """Indices of the longest hundredth of the texts, at least one of them, and of those as long; int64."""
-        least = np.sort(self.num_tokens)[-(len(self.num_tokens) // 100 or 1)]
-        return np.flatnonzero(self.num_tokens >= least)
-
-    def take(self, requests: Longs) -> "ChainRecords":
-        """Some of the requests by index, in this order."""
-        lengths, begins = self.num_tokens[requests], self.begins[requests]
-        ends = np.cumsum(lengths)
-        entries = np.arange(lengths.sum()) + np.repeat(begins - (ends - lengths), lengths)
-        return replace(
-            self,
-            prompt_tokens=self.prompt_tokens[requests],
-            num_tokens=lengths,
-            recorded=self.recorded[entries],
-            available=self.available[entries],
-        )
-
-    def cut(self, lengths: Longs) -> "ChainRecords":
-        """The first tokens of each text, int64 ``[R]`` of them; roots near the end keep what was recorded."""
-        before_end = self.positions < lengths[self.owners]
-        return replace(
-            self, num_tokens=lengths, recorded=self.recorded[before_end], available=self.available[before_end]
-        )
+    every = [(dataset, *row) for dataset, path in paths.items() for row in enumerate(files.objects(path))]
+    longest = {drafter: max(max(row[f"acc_{drafter}"]["acc_len"]) for *_, row in every) - 1 for drafter in DRAFTERS}
+    texts = []
+    for dataset, request, row in every:
+        prompt = row["prompt_token_ids"]
+        of_lookup = lookups(prompt + row["generated_token_ids"], len(prompt), longest[NGRAM])
+        for drafter, most in longest.items():
+            text = {"dataset": dataset, "drafter": drafter, "request": request, "prompt_tokens": len(prompt)}
+            recorded = row[f"acc_{drafter}"]["acc_len"]
+            available, agreed = of_lookup if drafter == NGRAM else ([most] * len(recorded), [None] * len(recorded))
+            text |= {"longest": most, "recorded": recorded, "available": available, "looked_up": agreed}
+            texts.append(text)
+    tokens, position = pl.col("num_tokens"), pl.col("position")
+    is_longest = tokens.rank("min", descending=True) <= pl.max_horizontal(pl.len() // 100, 1)
+    by_text = pl.DataFrame(texts).with_columns(num_tokens=pl.col("recorded").list.len().cast(pl.Int64))
+    by_text = by_text.with_columns(
+        by_eagle=pl.col("drafter") == EAGLE,
+        is_longest=is_longest.over("dataset", "drafter"),
+        is_same=tokens.n_unique().over("dataset", "request") == 1,
+        position=pl.int_ranges(tokens),
+    )
+    entries = by_text.explode("recorded", "available", "looked_up", "position")
+    accepted = pl.min_horizontal(pl.col("recorded") - 1, tokens - position)
+    return entries.with_columns(
+        left=tokens - position,
+        accepted=accepted,
+        available=pl.max_horizontal("available", accepted),
+        context=pl.col("prompt_tokens") + position,
+    )
 
 
-Chains = Mapping[str, ChainRecords]
-"""Those of a dataset, by drafter."""
-
-
-def same_length(chains: Chains) -> Longs:
-    """Requests, by index, for which both drafters' texts have as many tokens.
-
-    Texts of other lengths are certainly different. Those of equal length may be the same or not: EAGLE's tokens were
-    not released.
-    """
-    return np.flatnonzero(chains[EAGLE].num_tokens == chains[NGRAM].num_tokens)
-
-
-def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, tuple[Chains, int]]:
-    """Dense accepted lengths of EAGLE and n-gram drafts, by dataset.
-
-    Beside them how many n-gram entries prompt lookup on the released tokens does not give.
-    """
-    raw = {dataset: [_request(request) for request in files.objects(path)] for dataset, path in paths.items()}
-    every = [request for requests in raw.values() for request in requests]
-    longest = {drafter: max(max(request[drafter]) for request in every) - 1 for drafter in DRAFTERS}
-    by_dataset: dict[str, tuple[Chains, int]] = {}
-    for dataset, requests in raw.items():
-        chains = {drafter: _records(dataset, drafter, requests, longest[drafter]) for drafter in DRAFTERS}
-        looked_up = np.concatenate([_lookup(request, longest[NGRAM]) for request in requests])
-        accepted = chains[NGRAM].accepted
-        available = np.maximum(looked_up[:, 0], accepted).astype(np.int32)
-        unexplained = int((looked_up[:, 1] != accepted).sum())
-        by_dataset[dataset] = chains | {NGRAM: replace(chains[NGRAM], available=available)}, unexplained
-    return by_dataset
-
-
-def _request(row: Row) -> dict[str, list[int]]:
-    """Tokens of prompt and text, and accepted lengths of each drafter."""
-    lengths = {drafter: row[f"acc_{drafter}"]["acc_len"] for drafter in DRAFTERS}
-    return lengths | {part: row[f"{part}_token_ids"] for part in ("prompt", "generated")}
-
-
-def _records(dataset: str, drafter: str, requests: Sequence[Mapping[str, list[int]]], longest: int) -> ChainRecords:
-    prompts, texts = (np.array([len(request[name]) for request in requests], np.int64) for name in ("prompt", drafter))
-    recorded = np.concatenate([np.array(request[drafter], np.int32) for request in requests])
-    return ChainRecords(dataset, drafter, prompts, texts, recorded, np.full(len(recorded), longest, np.int32), longest)
-
-
-def lookup_starts(tokens: Sequence[int], first: int) -> list[int]:
-    """Where prompt lookup begins to copy from, after each context: the first place of the longest n-gram that matches.
+def lookups(tokens: Sequence[int], first: int, longest: int) -> tuple[list[int], list[int]]:
+    """What prompt lookup proposes after each context: what stood behind the first of the longest n-grams that match.
 
     Args:
         tokens: of prompt and text.
         first: length of the first context.
+        longest: so many tokens are proposed at most.
 
     Returns:
-        for contexts of ``first`` to ``len(tokens) - 1`` tokens; -1: nothing matches.
+        how many tokens are proposed for contexts of ``first`` to ``len(tokens) - 1`` tokens, and how many of them are
+        the text's.
 
-    >>> lookup_starts([1, 2, 3, 9, 1, 2, 3, 9], 6)
-    [-1, 3]
+    >>> lookups([1, 2, 3, 9, 1, 2, 3, 9], 6, 5)
+    ([0, 4], [0, 1])
     """
     seen: dict[tuple[int, ...], int] = {}
-    starts = [-1] * max(0, min(_SMALLEST_NGRAM, len(tokens)) - first)
-    for end in range(_SMALLEST_NGRAM, len(tokens)):
-        start = -1
-        suffixes = [tuple(tokens[end - size : end]) for size in range(_SMALLEST_NGRAM, min(_LARGEST_NGRAM, end) + 1)]
-        for suffix in suffixes if end >= first else ():
-            if suffix not in seen:
-                break
-            start = seen[suffix]
-        for suffix in suffixes:
-            seen.setdefault(suffix, end)
-        if end >= first:
-            starts.append(start)
-    return starts
+    proposed, agreed = [], []
+    for end in range(len(tokens)):
+        sizes = range(_SMALLEST_NGRAM, min(_LARGEST_NGRAM, end) + 1)
+        places = [seen.setdefault(tuple(tokens[end - size : end]), end) for size in sizes]
+        # A new n-gram has its first place here, and so have all that are longer.
+        start = [end, *(place for place in places if place < end)][-1]
+        proposed.append(min(longest, end - start))
+        pairs = zip(tokens[start : start + proposed[-1]], tokens[end : end + longest], strict=False)
+        agreed.append(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return proposed[first:], agreed[first:]
 
 
-def _lookup(request: Mapping[str, list[int]], longest: int) -> Ints:
-    """Tokens that prompt lookup proposes at each position, and those of them that are the text's, int32 ``[T, 2]``."""
-    tokens, begin = request["prompt"] + request["generated"], len(request["prompt"])
-    lookups = []
-    for end, start in enumerate(lookup_starts(tokens, begin), begin):
-        most = 0 if start < 0 else min(longest, end - start)
-        agreed = 0
-        while agreed < most and end + agreed < len(tokens) and tokens[start + agreed] == tokens[end + agreed]:
-            agreed += 1
-        lookups.append((most, agreed))
-    return np.array(lookups, np.int32)
+# Roots are the entries at which a round may begin: with us all but the first of each text, with them all but the last.
+
+OUR_ROOTS = pl.col("position") > 0
+"""Entries at which our rounds may begin: the first token comes with the prefill."""
+
+
+def their_roots(entries: pl.DataFrame, settings: TheirSettings) -> tuple[pl.DataFrame, random.Random]:
+    """Entries at which their rounds may begin, of their sample, in its order; and the coins that come after it.
+
+    Tokens past the end are accepted, a token more is in the context, and n-grams propose as many as are asked for.
+    """
+    coins, num_requests = random.Random(settings.seed), entries["request"].n_unique()
+    sample = pl.DataFrame({"request": coins.sample(range(num_requests), min(settings.sampled, num_requests))})
+    roots = entries.filter(pl.col("left") > 1).with_columns(
+        pl.col("context") + 1, accepted=pl.col("recorded") - 1, available="longest"
+    )
+    return sample.join(roots, on="request", maintain_order="left_right"), coins
+
+
+def combined(eagle: pl.DataFrame, ngram: pl.DataFrame) -> pl.DataFrame:
+    """Roots of both drafters, texts cut to the shorter; that with more accepted tokens drafts, else n-grams do."""
+    others = ngram.select("request", "position", others="accepted", reach="longest")
+    roots = eagle.join(others, on=["request", "position"], maintain_order="left")
+    more, longest = pl.max_horizontal("accepted", "others"), pl.max_horizontal("longest", "reach")
+    by_eagle = pl.col("accepted") > pl.col("others")
+    return roots.with_columns(by_eagle=by_eagle, accepted=more, available=more, longest=longest)
 
 
 def two_up_one_down(length: int, drafted: int, accepted: int) -> int:
@@ -256,191 +199,115 @@ def longer_after_success(length: int, drafted: int, accepted: int) -> int:
     return accepted + 1 if drafted else length
 
 
-ADAPTIVE: Mapping[str, Callable[[int, int, int], int]] = {
+Rule = Callable[[int, int, int], int]
+"""From length, drafted and accepted tokens to the next length."""
+
+ADAPTIVE: Mapping[str, Rule] = {
     "two-up-one-down": two_up_one_down,
     "longer-after-success": longer_after_success,
 }
-"""Adaptive chains that need no probabilities: from length, drafted and accepted tokens to the next length."""
+"""Adaptive chains that need no probabilities."""
 
 
-# Rounds of a policy as sums of each request, float64 [R, 9]: rounds, tokens of context, tokens verified; of all rounds,
-# of those in which EAGLE drafts, and of those in which n-grams do. All rounds commit the text but for its first token.
+def chain(roots: pl.DataFrame, length: int, rule: Rule | None = None) -> Longs:
+    """Tokens in the verification pass at each root, int64 ``[E]``; 0: no round begins there.
 
-
-def autoregressive(records: ChainRecords) -> Doubles:
-    """The sums of decoding without a drafter."""
-    steps, sums = records.num_tokens - 1, np.zeros((len(records.num_tokens), 9))
-    sums[:, 0], sums[:, 2] = steps, steps
-    sums[:, 1] = steps * records.prompt_tokens + steps * (steps + 1) // 2
-    return sums
-
-
-def fixed_chain(records: ChainRecords, length: int) -> Doubles:
-    """The sums of rounds that draft as many tokens each, or what there is; at most what was recorded."""
-    if not 1 <= length <= records.longest:
-        what = f"chains of {records.dataset}, {records.drafter}, have 1 to {records.longest} tokens"
-        raise ValueError(f"{what}; got {length}")
-    roots = visited(records, np.minimum(records.accepted, length) + 1)
-    return _sums(records, roots, np.minimum(records.available, length)[roots], records.drafter == EAGLE)
-
-
-def oracle_chain(records: ChainRecords, always: bool = False) -> Doubles:
-    """The sums of rounds that draft what will be accepted, and nothing where that is nothing.
+    Each round drafts as many tokens as its length says, or what there is; each request begins anew.
 
     Args:
-        records: whose texts.
-        always: whether a round is charged EAGLE's draft also where nothing will be accepted: their definition.
+        roots: of a dataset and drafter.
+        length: of each chain, 0 to decode without a drafter; or of the first.
+        rule: makes the next length of the rounds before, up to the longest chain that was recorded.
     """
-    roots = visited(records, records.accepted + 1)
-    return _sums(records, roots, records.accepted[roots], records.drafter == EAGLE, always)
-
-
-def combined_oracle(eagle: ChainRecords, ngram: ChainRecords) -> Doubles:
-    """The oracle's sums where the drafter with more of it drafts, n-grams where both have as much; of equal texts."""
-    more = np.maximum(eagle.accepted, ngram.accepted)
-    roots = visited(eagle, more + 1)
-    return _sums(eagle, roots, more[roots], (eagle.accepted > ngram.accepted)[roots])
-
-
-def adaptive_chain(records: ChainRecords, rule: Callable[[int, int, int], int]) -> Doubles:
-    """The sums of rounds that draft as many tokens as a rule makes of the rounds before, in each request anew."""
-    roots, lengths = [], []
-    accepted, available = records.accepted.tolist(), records.available.tolist()
-    for begin, tokens in zip(records.begins.tolist(), records.num_tokens.tolist(), strict=True):
-        root, length = begin + 1, _FIRST_LENGTH
-        while root < begin + tokens:
-            drafted = min(length, available[root])
-            agreed = min(drafted, accepted[root])
-            roots.append(root)
-            lengths.append(drafted)
-            length = min(rule(length, drafted, agreed), records.longest)
+    longest = int(roots["longest"][0])
+    if not 0 <= length <= longest:
+        raise ValueError(f"these chains have 1 to {longest} tokens; got {length}")
+    available = np.minimum(roots["available"].to_numpy(), longest if rule else length)
+    accepted = np.minimum(roots["accepted"].to_numpy(), available).tolist()
+    available, begins, verified = available.tolist(), begins_of(roots).tolist(), [0] * roots.height
+    for begin, end in zip(begins, [*begins[1:], roots.height], strict=True):
+        root, own = begin, length
+        while root < end:
+            drafted, agreed = available[root], accepted[root]
+            if rule is not None:
+                drafted, agreed = min(own, drafted), min(own, agreed)
+                own = min(rule(own, drafted, agreed), longest)
+            verified[root] = drafted + 1
             root += agreed + 1
-    return _sums(records, np.array(roots, np.int64), np.array(lengths, np.int64), records.drafter == EAGLE)
+    return np.array(verified, np.int64)
 
 
-def visited(records: ChainRecords, advances: Ints, first: int = 1, last: int = 0) -> Longs:
-    """Roots of the rounds, when each commits so many tokens; indices of entries, int64 ``[rounds]``.
+def oracle(roots: pl.DataFrame) -> Longs:
+    """Tokens in the pass at each root, as `chain` has them, where what will be accepted is drafted and nothing else."""
+    return chain(roots.with_columns(available="accepted"), int(roots["longest"][0]))
+
+
+def begins_of(roots: pl.DataFrame) -> Longs:
+    """The first root of each request, int64 ``[R]``."""
+    return np.flatnonzero(np.diff(roots["request"].to_numpy(), prepend=-1))
+
+
+def seconds(
+    roots: pl.DataFrame, verified: Longs | Doubles, costs: Mapping[str, float], drafting: Doubles | None = None
+) -> Doubles:
+    """Seconds that each request waits after its first token, float64 ``[R, B]``, in batches of `BATCHES` like it.
 
     Args:
-        records: whose texts.
-        advances: int32 ``[sum T]``, at least 1.
-        first: the entry at which each text begins; the first token comes with the prefill.
-        last: so many entries at the end of each text are not reached.
+        roots: of a dataset and drafter, or of combined drafters.
+        verified: tokens in the pass, ``[E]``; 0: no round begins there.
+        costs: theirs.
+        drafting: the share of the batch that is charged a draft, ``[E]``; None: all where something is drafted.
     """
-    roots, steps = [], advances.tolist()
-    for begin, tokens in zip(records.begins.tolist(), records.num_tokens.tolist(), strict=True):
-        root = begin + first
-        while root < begin + tokens - last:
-            roots.append(root)
-            root += steps[root]
-    return np.array(roots, np.int64)
+    begun, drafts = verified > 0, verified > 1 if drafting is None else drafting
+    eagle = drafts * roots["by_eagle"].to_numpy()
+    columns = np.stack([begun, begun * roots["context"].to_numpy(), verified], axis=1)
+    shares = [begun, eagle, drafts - eagle.astype(np.float64)]
+    weighed = np.concatenate([columns * share[:, None] for share in shares], axis=1)
+    sums = np.add.reduceat(weighed.astype(np.float64), begins_of(roots), axis=0)
+    weights = []
+    for batch in BATCHES:
+        own = [costs["pass_s"], batch * costs["kv_s"], batch * costs["token_s"]]
+        of_eagle = [costs["draft_s"], batch * costs["draft_kv_s"], costs["draft_token_s"]]
+        of_ngrams = [costs["ngram_share"] * price for price in own]
+        weights.append([own[0] + costs["round_s"], *own[1:], *of_eagle, *of_ngrams])
+    return np.asarray(sums @ np.array(weights).T, np.float64)
 
 
-def _sums(
-    records: ChainRecords, roots: Longs, drafted: Ints | Longs, by_eagle: bool | np.ndarray, always: bool = False
-) -> Doubles:
-    is_drafted = np.ones(len(roots)) if always else (drafted > 0).astype(np.float64)
-    contexts = records.prompt_tokens[records.owners[roots]] + records.positions[roots]
-    eagle = is_drafted * by_eagle
-    return _round_sums(records, roots, contexts, drafted.astype(np.float64) + 1, eagle, is_drafted - eagle)
-
-
-def _round_sums(
-    records: ChainRecords, roots: Longs, contexts: Longs, verified: Doubles, eagle: Doubles, ngram: Doubles
-) -> Doubles:
-    """Sum rounds by request; eagle and ngram are the share of the batch for which each drafts, float64 ``[rounds]``."""
-    owners, num_requests = records.owners[roots], len(records.num_tokens)
-    columns = [np.ones(len(roots)), contexts.astype(np.float64), verified]
-    weighed = [column * share for share in (1.0, eagle, ngram) for column in columns]
-    return np.stack([np.bincount(owners, array, num_requests).astype(np.float64) for array in weighed], axis=1)
-
-
-def seconds(sums: Doubles, costs: Mapping[str, float], batch: int) -> Doubles:
-    """Seconds that each request waits after its first token, in a batch of as many like it; float64 ``[R]``."""
-    own = np.array([costs["pass_s"], batch * costs["kv_s"], batch * costs["token_s"]])
-    eagle = [costs["draft_s"], batch * costs["draft_kv_s"], costs["draft_token_s"]]
-    weights = np.concatenate([own + np.array([costs["round_s"], 0.0, 0.0]), eagle, costs["ngram_share"] * own])
-    return np.asarray(sums @ weights, np.float64)
-
-
-Theirs = tuple[float, float, float]
-"""A speedup as their program writes it, unrounded; seconds of autoregressive decoding over those of the chain, both
-summed over requests; and the same without the prefill."""
-
-
-def their_fixed(records: ChainRecords, length: int, batch: int, settings: TheirSettings) -> Theirs:
-    """A chain of fixed length by their formulas; n-grams match by coins where nothing was accepted."""
-    coins = random.Random(settings.seed)
-    own = _sampled(records, coins, settings)
-    roots = visited(own, np.minimum(own.recorded, length + 1), first=0, last=1)
-    shares = np.ones(len(roots))
-    if own.drafter == NGRAM:
-        failed = own.recorded[roots] == 1
-        shares[failed] = _heads(coins, int(failed.sum()), batch, settings.match_probs[own.dataset].value)
-    by_eagle = float(own.drafter == EAGLE)
-    return _speedup(own, roots, 1.0 + length * shares, shares * by_eagle, shares * (1 - by_eagle), batch, settings)
-
-
-def their_oracle(records: ChainRecords, batch: int, settings: TheirSettings) -> Theirs:
-    """Their oracle: it drafts what will be accepted; EAGLE is charged where that is nothing, n-grams are not."""
-    own = _sampled(records, random.Random(settings.seed), settings)
-    roots = visited(own, own.recorded, first=0, last=1)
-    lengths, eagle = own.recorded[roots].astype(np.float64), np.full(len(roots), float(own.drafter == EAGLE))
-    return _speedup(own, roots, lengths, eagle, (1 - eagle) * (lengths > 1), batch, settings)
-
-
-def their_combined(chains: Chains, batch: int, settings: TheirSettings, charged: bool) -> Theirs:
-    """Their combination: the longer of both at each entry, texts cut to the shorter.
+def their_speedup(
+    roots: pl.DataFrame, verified: Longs, drafting: Doubles, batch: int, settings: TheirSettings
+) -> tuple[float, float, float]:
+    """A speedup as their program writes it, unrounded, and two by other means of the same seconds.
 
     Args:
-        chains: of both drafters.
+        roots: theirs.
+        verified: tokens in the pass where all drafts are charged, int64 ``[E]``; 0: no round begins there.
+        drafting: the share of the batch that drafts, float64 ``[E]``.
         batch: its size.
         settings: theirs.
-        charged: whether EAGLE's drafts have EAGLE's cost; theirs charges all rounds as n-grams.
+
+    Returns:
+        theirs; seconds of autoregressive decoding over those of the chain, both summed over requests; and the same
+        without the prefill.
     """
-    eagle, ngram = (_sampled(chains[name], random.Random(settings.seed), settings) for name in DRAFTERS)
-    lengths = np.minimum(eagle.num_tokens, ngram.num_tokens)
-    eagle, ngram = eagle.cut(lengths), ngram.cut(lengths)
-    longer = np.maximum(eagle.recorded, ngram.recorded)
-    roots = visited(eagle, longer, first=0, last=1)
-    by_eagle = charged * (eagle.recorded > ngram.recorded)[roots].astype(np.float64)
-    return _speedup(eagle, roots, longer[roots].astype(np.float64), by_eagle, 1 - by_eagle, batch, settings)
-
-
-def _sampled(records: ChainRecords, coins: random.Random, settings: TheirSettings) -> ChainRecords:
-    num_requests = len(records.num_tokens)
-    return records.take(np.array(coins.sample(range(num_requests), min(settings.sampled, num_requests)), np.int64))
-
-
-def _heads(coins: random.Random, num_rounds: int, batch: int, prob: float) -> Doubles:
-    """The share of the copies whose coin shows a match, in each round; float64 ``[rounds]``."""
-    # Python's generator and numpy's are the same Mersenne twister; numpy's is fast.
-    *key, position = coins.getstate()[1]
-    bits = np.random.MT19937()
-    bits.state = {"bit_generator": "MT19937", "state": {"key": np.array(key, np.uint32), "pos": position}}
-    of_copies = np.random.Generator(bits)
-    sizes = np.diff(np.append(np.arange(0, num_rounds, 4096), num_rounds)).tolist()
-    shares = [(of_copies.random((size, batch)) < prob).mean(axis=1) for size in sizes]
-    return np.concatenate([np.zeros(0), *shares])
-
-
-def _speedup(
-    records: ChainRecords,
-    roots: Longs,
-    verified: Doubles,
-    eagle: Doubles,
-    ngram: Doubles,
-    batch: int,
-    settings: TheirSettings,
-) -> Theirs:
-    costs, tokens = settings.costs, records.num_tokens
-    contexts = records.prompt_tokens[records.owners[roots]] + records.positions[roots] + 1
-    decode_s = seconds(_round_sums(records, roots, contexts, verified, eagle, ngram), costs, batch)
-    plain_s = seconds(autoregressive(records), costs, batch)
-    prefill_s = costs["pass_s"] + costs["round_s"] + batch * costs["token_s"] * records.prompt_tokens.astype(np.float64)
+    costs, begins = settings.costs, begins_of(roots)
+    prompts = roots["prompt_tokens"].to_numpy()[begins]
+    tokens = np.diff(begins, append=roots.height) + 1
+    shared = np.where(verified > 0, 1 + (verified - 1) * drafting, 0.0)
+    decode_s = seconds(roots, shared, costs, drafting * (verified > 0))[:, BATCHES.index(batch)]
+    plain_s = seconds(roots, np.ones(roots.height), costs)[:, BATCHES.index(batch)]
+    prefill_s = costs["pass_s"] + costs["round_s"] + batch * costs["token_s"] * prompts
     chain_s, base_s = prefill_s + decode_s, prefill_s + plain_s
     return (
         float((tokens / chain_s).mean() / (tokens / base_s).mean()),
         float(base_s.sum() / chain_s.sum()),
         float(plain_s.sum() / decode_s.sum()),
     )
+
+
+def heads(coins: random.Random, num_rounds: int, batch: int, prob: float) -> Doubles:
+    """The share of the copies whose coin shows a match, in each round; float64 ``[rounds]``."""
+    # Python's generator and numpy's are the same Mersenne twister; numpy's is fast.
+    *key, position = coins.getstate()[1]
+    bits = np.random.MT19937()
+    bits.state = {"bit_generator": "MT19937", "state": {"key": np.array(key, np.uint32), "pos": position}}
+    return np.asarray((np.random.Generator(bits).random((num_rounds, batch)) < prob).mean(axis=1), np.float64)

@@ -153,8 +153,8 @@ def test_rounds_that_drift_have_a_wider_interval_over_blocks() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((float(low), float(high)), rel=0.1)
     single = over_blocks(drifting, 1).interval
     assert high - low > 1.4 * (single.high - single.low)
-    assert serving_with(drifting)["correlation"] > 0.5
-    assert abs(serving_with(draw.normal(0, 1, 2000))["correlation"]) < 0.1
+    assert serving_with(drifting)["correlation_of_neighbours"] > 0.5
+    assert abs(serving_with(draw.normal(0, 1, 2000))["correlation_of_neighbours"]) < 0.1
     assert over_blocks(np.arange(7.0), 2).value == pytest.approx(2.5)
 
 
@@ -168,7 +168,7 @@ def test_serving_by_who_went_first_and_by_its_error() -> None:
     assert found["by_order"]["vLLM's price first"].value == pytest.approx(statistics.fmean(percent[::2]))
     assert found["by_order"]["corrected price first"].value == pytest.approx(statistics.fmean(percent[1::2]))
     assert found["standard_errors"] == pytest.approx(np.mean(percent) / stats.sem(percent))
-    assert found["correlation_limit"] == pytest.approx(1.96 / np.sqrt(20))
+    assert found["correlation_of_independent_rounds_below"] == pytest.approx(1.96 / np.sqrt(20))
 
 
 def test_the_real_files_say_what_was_published() -> None:

@@ -180,7 +180,8 @@ def judged(folder: Path) -> Trace:
 def states(
     manifest: Manifest, dataset: str = "gsm8k", num: int = 128, published: PublishedStudy = DDTREE_GSM8K
 ) -> dict[str, str]:
-    return {one["what"]: one["state"] for one in checks_of_trace(published, manifest, DRAFT, [dataset], num)}
+    prompts = {(dataset, str(number)) for number in range(num)}
+    return {check["what"]: check["state"] for check in checks_of_trace(published, manifest, DRAFT, prompts)}
 
 
 def test_a_trace_of_what_they_had_is_equal_in_all_it_shows() -> None:
@@ -212,7 +213,7 @@ def test_each_thing_that_differs_is_named() -> None:
     thinking = replace(manifest, chat_template_kwargs={"enable_thinking": True})
     assert states(thinking, published=ZLAB_166)["thinking"] == DIFFERS
     with pytest.raises(ValueError, match="of no trace"):
-        checks_of_trace(PUBLISHED["averaging"], manifest, DRAFT, ["gsm8k"], 1)
+        checks_of_trace(PUBLISHED["averaging"], manifest, DRAFT, {("gsm8k", "0")})
 
 
 def test_the_chain_of_a_trace_of_the_right_models(judged: Trace) -> None:

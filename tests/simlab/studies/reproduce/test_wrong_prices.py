@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from commands import json_of
+from released_data import values_of
 
 import simlab
 from simlab.cli.main import main
@@ -15,11 +16,12 @@ from simlab.errors import UsageError
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import Findings
 from simlab.studies.reproduce.wrong_prices import (
     ONE_CONTEXT,
     RIGHT,
-    WrongPrices,
     at_one_context,
+    choices_text,
     compared_choices,
     halves_of,
     wrong_prices,
@@ -41,28 +43,29 @@ def passes(per_token_ms: float, per_context_ms: float = 1e-3) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def steep() -> WrongPrices:
+def steep() -> Findings:
     return wrong_prices(passes(STEEP_MS), ReproduceOptions(limit=LIMIT, progress=False))
 
 
-def chosen(found: WrongPrices, setting: str) -> dict[str, str]:
-    return {choice["by"]: choice["policy"] for choice in found.choices if choice["setting"].startswith(setting)}
+def chosen(found: Findings, setting: str) -> dict[str, str]:
+    rows = values_of(found)["wrong_prices"]
+    return {row["chosen_by"]: row["policy"] for row in rows if row["setting"].startswith(setting)}
 
 
-def test_long_chains_are_chosen_where_tokens_are_cheap(steep: WrongPrices) -> None:
+def test_long_chains_are_chosen_where_tokens_are_cheap(steep: Findings) -> None:
     flat = wrong_prices(passes(FLAT_MS), ReproduceOptions(limit=LIMIT, progress=False))
     assert int(chosen(flat, "64 texts")[RIGHT].rpartition("=")[2]) >= 5
     assert chosen(steep, "64 texts")[RIGHT] == "chain:length=1"
 
 
-def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: WrongPrices) -> None:
+def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: Findings) -> None:
     """At 4,096 tokens of context a pass costs 4 ms more, whatever its size, so drafts look longer worth it."""
     by = chosen(steep, "64 texts")
     assert int(by[ONE_CONTEXT].rpartition("=")[2]) >= int(by[RIGHT].rpartition("=")[2])
-    for choice in steep.choices:
-        assert (choice["percent"] is None) == (choice["policy"] == chosen(steep, choice["setting"])[RIGHT])
-        assert choice["by"] != RIGHT or choice["percent"] is None
-    rows = steep.values()["wrong_prices"]
+    rows = values_of(steep)["wrong_prices"]
+    for row in rows:
+        assert row["same"] == (row["policy"] == chosen(steep, row["setting"])[RIGHT])
+        assert row["chosen_by"] != RIGHT or row["same"]
     assert [row["faster_percent"] for row in rows if row["same"]] == [0.0] * sum(row["same"] for row in rows)
     assert all(row["ci_low"] <= row["faster_percent"] <= row["ci_high"] for row in rows)
 
@@ -70,10 +73,11 @@ def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: WrongPrices)
 def test_the_speed_of_a_chain_is_its_tokens_over_the_price_of_its_rounds() -> None:
     """An oracle: where context costs nothing, each round of 4 tokens costs the same."""
     flat = wrong_prices(passes(STEEP_MS, per_context_ms=0.0), ReproduceOptions(limit=LIMIT, progress=False))
-    (setting,) = (speed for speed in flat.speeds if speed.startswith("64 texts"))
+    speeds = values_of(flat)["tokens_per_s_at_right_prices"]
+    (setting,) = (setting for setting in speeds if setting.startswith("64 texts"))
     rows = json_of("replay", "-p", "chain:length=3", "--limit", LIMIT, "--json")["rows"]
     (length,) = (row["acceptance_length"] for row in rows if row["policy"] == "chain:length=3")
-    assert flat.speeds[setting]["chain:length=3"] == pytest.approx(1000 * length / (2 + STEEP_MS * 4), rel=1e-6)
+    assert speeds[setting]["chain:length=3"] == pytest.approx(1000 * length / (2 + STEEP_MS * 4), rel=1e-6)
 
 
 def test_prices_at_one_context_are_those_of_the_longest() -> None:
@@ -114,11 +118,10 @@ def test_a_choice_is_made_on_some_prompts_and_compared_on_others_alone(replayed:
     of_right, of_wrong = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: wrong}, labels, halves)
     assert (of_right["policy"], of_wrong["policy"]) == (SHORT, LONG)
     speeds = [speed_by_hand(right, policy, halves[1]) for policy in (LONG, SHORT)]
-    percent = of_wrong["percent"]
-    assert percent.value == pytest.approx(100 * (speeds[0] / speeds[1] - 1))
-    assert percent.side_of(0) == 1
-    found = WrongPrices((of_right, of_wrong), {}, {"made up": "made up"}, halves)
-    assert f"{percent.value:+.2f}" in found.text()
+    percent = of_wrong["faster_percent"]
+    assert percent == pytest.approx(100 * (speeds[0] / speeds[1] - 1))
+    assert 0 < of_wrong["ci_low"] < percent < of_wrong["ci_high"]
+    assert f"{percent:+.2f}" in choices_text([of_right, of_wrong])
 
 
 def speed_by_hand(rows: Results, policy: str, prompts: Sequence[str]) -> float:
@@ -136,14 +139,12 @@ def test_a_slower_choice_is_a_loss_and_no_difference_is_neither(replayed: Result
     right = slower(replayed, (*halves[0], *halves[1]), LONG)
     wrong = slower(replayed, halves[0], SHORT)
     labels = {RIGHT: [SHORT, LONG], ONE_CONTEXT: [SHORT, LONG]}
-    rows = {RIGHT: right, ONE_CONTEXT: wrong}
-    found = WrongPrices(tuple(compared_choices("made up", rows, labels, halves)), {}, {"made up": ""}, halves)
-    assert found.choices[1]["percent"].side_of(0) == -1
-    assert f"{found.choices[1]['percent'].value:+.2f}" in found.text()
+    choices = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: wrong}, labels, halves)
+    assert choices[1]["faster_percent"] < choices[1]["ci_high"] < 0
+    assert f"{choices[1]['faster_percent']:+.2f}" in choices_text(choices)
     same = compared_choices("made up", {RIGHT: right, ONE_CONTEXT: right}, labels, halves)
-    assert [one["percent"] for one in same] == [None, None]
-    nothing = WrongPrices(tuple(same), {}, {"made up": ""}, halves)
-    assert "same choice" in nothing.text()
+    assert [(row["same"], row["faster_percent"]) for row in same] == [(True, 0.0), (True, 0.0)]
+    assert "same choice" in choices_text(same)
 
 
 def test_the_packaged_prices_as_the_right_ones_stand_there_once() -> None:
@@ -153,10 +154,10 @@ def test_the_packaged_prices_as_the_right_ones_stand_there_once() -> None:
     found = wrong_prices(passes(1.0), options)
     one_text = set(chosen(found, "One text"))
     assert one_text == {RIGHT, ONE_CONTEXT}
-    speeds = found.speeds["One text, trees and chains"]
+    speeds = values_of(found)["tokens_per_s_at_right_prices"]["One text, trees and chains"]
     right = "smollm2-135m-epyc-float32"
     rows = simlab.replay(None, ["chain:length=3"], cost=right, limit=LIMIT, progress=False).rows
-    every = (*found.halves[0], *found.halves[1])
+    every = [name for half in halves_of(rows) for name in half]
     assert speeds["chain:length=3"] == pytest.approx(speed_by_hand(rows, "chain:length=3", every), rel=1e-6)
 
 
@@ -171,10 +172,11 @@ def test_prices_of_several_texts_are_headed_so_and_those_of_others_named(tmp_pat
     typed = ["import", str(tmp_path / "timings.json"), "--counts", "root-included", "--out", str(out)]
     assert main(typed) == 0
     found = wrong_prices(passes(1.0), ReproduceOptions(cost=out, limit=LIMIT, progress=False))
-    assert list(found.headings) == ["4 texts at a time, trees and chains", "64 texts at a time, chains"]
+    settings = ["4 texts at a time, trees and chains", "64 texts at a time, chains"]
+    assert list(values_of(found)["tokens_per_s_at_right_prices"]) == settings
     assert not any("caddtree" in policy for policy in chosen(found, "4 texts").values())
-    heading = found.headings["64 texts at a time, chains"]
-    assert "PRICES OF OTHERS' MODELS, not of this trace's: MiniCPM5-2B on NVIDIA H100, vLLM" in heading
+    _, _, heading = " ".join(found.text().split()).partition("64 texts at a time, chains. Right prices: ")
+    assert heading.startswith("PRICES OF OTHERS' MODELS, not of this trace's: MiniCPM5-2B on NVIDIA H100, vLLM")
     assert "not timed, so free here: draft, select, commit" in heading
 
 

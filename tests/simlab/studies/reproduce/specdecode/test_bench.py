@@ -20,14 +20,8 @@ from simlab.analysis.table.estimates import Estimate
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
 from simlab.studies.reproduce.specdecode import bench as study
-from simlab.studies.reproduce.specdecode.bench import THEIR_BATCHES
-from simlab.studies.reproduce.specdecode.chains import (
-    ADAPTIVE,
-    BATCHES,
-    fixed_chain,
-    lookup_starts,
-    read_chains,
-)
+from simlab.studies.reproduce.specdecode import chains
+from simlab.studies.reproduce.specdecode.chains import ADAPTIVE, BATCHES, THEIR_BATCHES
 
 
 def specdecode_bench(files: ReleasedFiles) -> Findings:
@@ -219,22 +213,23 @@ def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> N
 
 
 def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
-    def row_with(over: float, p_value: float) -> dict[str, Any]:
-        return {f"{name}_over_fixed": Estimate(over, UNKNOWN, p_value) for name in ADAPTIVE}
+    def verdicts(name: str, *cells: tuple[float, float], by_batch: int = 1) -> str:
+        ratios = [Estimate(over, UNKNOWN, p_value) for over, p_value in cells]
+        parts = [ratios[at : at + by_batch] for at in range(0, len(ratios), by_batch)]
+        rows: list[dict[str, Any]] = [{f"{name}_over_fixed": part for name in ADAPTIVE} for part in parts]
+        study.add_corrected_verdicts(rows)
+        return "".join(verdict for row in rows for verdict in row[f"{name}_verdict_corrected"])
 
     # Eight tests: the smallest two p-values times 8 and 7 count, the next, times 6 and 5, do not.
     cells = ((1.1, 0.006), (0.9, 0.007), (1.1, 0.03), (1.1, float("nan")))
-    rows = study.with_corrected_verdicts([row_with(*cell) for cell in cells])
-    assert [row["two-up-one-down_verdict_corrected"] for row in rows] == ["+", "-", "=", "="]
-    alone = study.with_corrected_verdicts([row_with(1.1, 0.024)])
-    assert alone[0]["longer-after-success_verdict_corrected"] == "+"
-    many = study.with_corrected_verdicts([row_with(1.1, 0.024)] * 2)
-    assert [row["longer-after-success_verdict_corrected"] for row in many] == ["=", "="]
+    assert [verdicts("two-up-one-down", *cells, by_batch=size) for size in (1, 2, 4)] == ["+-=="] * 3
+    assert verdicts("longer-after-success", (1.1, 0.024)) == "+"
+    assert verdicts("longer-after-success", (1.1, 0.024), (1.1, 0.024)) == "=="
 
 
 def test_short_contexts_match_nothing() -> None:
-    assert lookup_starts([1, 1], 1) == [-1]
-    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 4]
+    assert chains.lookups([1, 1], 1, 5) == ([0], [0])
+    assert chains.lookups([1, 1, 1, 1, 1, 1], 2, 5) == ([0, 0, 1, 1], [0, 0, 1, 1])
 
 
 THEIR_PROGRAM = {
@@ -271,10 +266,13 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
 
 def test_on_the_real_files_a_slow_replay_agrees() -> None:
     files = real_release("specdecode-bench")
-    chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"][0]["eagle"]
+    entries = chains.read_chains(files, {"gsm8k": path_of("gsm8k")}).filter(drafter="eagle")
+    roots, longest = entries.filter(chains.OUR_ROOTS), int(entries["longest"][0])
     requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
-    for length in (1, 4, chains.longest):
-        slow = [rounds_s(COSTS, request, "eagle", 1, fixed(length), chains.longest)[1] for request in requests]
-        assert fixed_chain(chains, length)[:, 0].tolist() == slow
-    with pytest.raises(ValueError, match=f"have 1 to {chains.longest} tokens; got {chains.longest + 1}"):
-        fixed_chain(chains, chains.longest + 1)
+    for length in (1, 4, longest):
+        slow = [rounds_s(COSTS, request, "eagle", 1, fixed(length), longest)[1] for request in requests]
+        assert (
+            np.add.reduceat(chains.chain(roots, length) > 0, chains.begins_of(roots), dtype=np.int64).tolist() == slow
+        )
+    with pytest.raises(ValueError, match=f"have 1 to {longest} tokens; got {longest + 1}"):
+        chains.chain(roots, longest + 1)
