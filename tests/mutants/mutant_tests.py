@@ -124,7 +124,7 @@ FOLDERS = "confirm demo engines export inspect optimize profile prompts replay r
 STUDIES = {
     **{one: f"{one}/" for one in FOLDERS.split()},
     **dict.fromkeys(("table", "results", "engine"), "replay/"),
-    **dict.fromkeys(("advise", "crosscheck"), "engines/"),
+    **dict.fromkeys(("advise", "crosscheck", "candidates"), "engines/"),
     **{one: f"test_{one}.py" for one in ("compare", "curves", "merge", "scoring")},
     "parsing": "test_policies.py",
 }

@@ -177,15 +177,15 @@ class Confirmation(StudyResult):
 
     def text(self) -> str:
         """Everything, as ``simlab confirm`` prints it: the verdict, tables, and what to know of them."""
-        parts = ["\n".join(filter(None, [self.verdict, self.prediction])), within_width(self.heading)]
+        parts = [within_width("\n".join(filter(None, [self.verdict, self.prediction]))), within_width(self.heading)]
         if self.context.by is None:
             parts.append(confirm_table(self.policies))
         else:
             parts.append(confirm_blocks(self.slices, self.policies, self.context.by))
         served = self.ran.batch
-        parts += [same_texts_sentence(self.policies)]
+        parts += [within_width(same_texts_sentence(self.policies))]
         parts += [] if served is None else [machine_table(served.machine, served.batch)]
-        parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
+        parts += [stage_table(self.policies), error_table(self.errors), within_width(agreement_text(self.order))]
         parts += [] if self.stale is None else [self.stale.text()]
         parts += [] if self.differences is None else [differences_text(self.differences)]
         parts += [
