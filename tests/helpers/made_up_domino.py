@@ -72,7 +72,7 @@ def _domino_files(
                     {"prompt": prompt, "turn": turn, "tps": tokens[turn] / seconds[turn], "lengths": lengths[turn]}
                     for turn in range(turns)
                 ]
-            contents[f"results/raw/domino_official/{model.folder}/T{temperature}/{arm}_{dataset}.jsonl"] = lines(
+            contents[f"results/raw/domino_official/{model.name.lower()}/T{temperature}/{arm}_{dataset}.jsonl"] = lines(
                 records
             )
             arms[arm] = [row for row in rows if row["prompt"] or not model.domino_drops_first]

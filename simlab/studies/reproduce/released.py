@@ -370,6 +370,17 @@ def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping
     return aligned([*above, *cells], [side == "l" for side in sides.ljust(len(columns), sides[-1])])
 
 
+def table_like(sides: str, heading: str, row: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """`table` with its columns as they stand below each other: headings, and templates, each with ``|`` between them.
+
+    >>> print(table_like("lr", "method | rounds", "{name} | {rounds:,}", [{"name": "chain", "rounds": 1234}]))
+    method  rounds
+    chain    1,234
+    """
+    headings, templates = ([cell.strip() for cell in line.split("|")] for line in (heading, row))
+    return table(sides, list(zip(headings, templates, strict=True)), rows)
+
+
 def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:
     """A row as JSON has it: an estimate becomes its value and the ends of its interval, with so many decimals."""
     values: Row = {}
