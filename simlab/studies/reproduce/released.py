@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from simlab.analysis.statistics.intervals import finite
 from simlab.analysis.table.estimates import Estimate
-from simlab.analysis.table.text import aligned, is_known
+from simlab.analysis.table.text import aligned, is_known, within_width
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.traces.fetching.store import fetched_ahead
@@ -370,15 +370,23 @@ def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping
     return aligned([*above, *cells], [side == "l" for side in sides.ljust(len(columns), sides[-1])])
 
 
-def table_like(sides: str, heading: str, row: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def table_like(sides: str, heading: str, row: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> str:
     """`table` with its columns as they stand below each other: headings, and templates, each with ``|`` between them.
 
     >>> print(table_like("lr", "method | rounds", "{name} | {rounds:,}", [{"name": "chain", "rounds": 1234}]))
     method  rounds
     chain    1,234
+
+    Args:
+        sides: as `table` takes them.
+        heading: of all columns.
+        row: the templates of all columns.
+        rows: values by the names in the templates.
+        note: sentences below the table.
     """
     headings, templates = ([cell.strip() for cell in line.split("|")] for line in (heading, row))
-    return table(sides, list(zip(headings, templates, strict=True)), rows)
+    text = table(sides, list(zip(headings, templates, strict=True)), rows)
+    return f"{text}\n{within_width(note)}" if note else text
 
 
 def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:

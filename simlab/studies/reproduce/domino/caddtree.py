@@ -109,11 +109,9 @@ def _text(rows: Sequence[Row]) -> str:
         "{model} T={temperature} | {same} of {turns} | {nodes} | {macro_length_ratio:3} | {pooled_length_ratio:3} |"
         "{speed_ratio:3} | {pooled_speed_ratio:3} | {rounds_per_s_ratio:3}",
         [row | {"nodes": "-" if row["nodes_chosen"] is None else f"{row['nodes_chosen']:.3f}"} for row in rows],
-    )
-    note = (
         "Same: equal tokens, rounds and mean (4B), or equal mean (8B, of whose turns tokens, rounds and seconds were "
         "not released; their sums were, so pooled figures have no interval). Nodes: the mean budget that CaDDTree "
-        "chose, where it was released. Above temperature 0 the two drew other texts, so lengths differ by chance too."
+        "chose, where it was released. Above temperature 0 the two drew other texts, so lengths differ by chance too.",
     )
     means = table_like(
         "llr",
@@ -125,4 +123,4 @@ def _text(rows: Sequence[Row]) -> str:
             for method in (DDTREE, CADDTREE)
         ],
     )
-    return f"{ratios}\n{within_width(note)}\n\n{means}"
+    return f"{ratios}\n\n{means}"

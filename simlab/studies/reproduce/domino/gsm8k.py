@@ -6,8 +6,9 @@ rounds are released summed over all prompts only.
 
 import polars as pl
 
-from simlab.analysis.table.estimates import Estimate, prompt_ratio
-from simlab.studies.reproduce.domino.records import METHODS, MODELS, REFERENCE_PROGRAM, macro, read_turns, summary_rows
+from simlab.analysis.table.estimates import Estimate
+from simlab.studies.reproduce.domino import records
+from simlab.studies.reproduce.domino.records import METHODS, MODELS, REFERENCE_PROGRAM
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import DDTREE_GSM8K, ZLAB_166
 from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, compared_text, flat
@@ -36,21 +37,20 @@ ELSEWHERE = tuple(
 
 def domino_gsm8k(files: ReleasedFiles, _options: ReproduceOptions) -> Findings:
     """Both means and the speedup of each method, beside their table and beside figures of other pages."""
-    turns = read_turns(files, {PROMPTS: {"dataset": DATASET}}).sort("prompt", maintain_order=True)
-    plain = turns.filter(pl.col("method") == "baseline").select("prompt", plain="tokens_per_s")
+    turns = records.read_turns(files, {PROMPTS: {"dataset": DATASET}}).sort("prompt", maintain_order=True)
+    is_plain = pl.col("method") == "baseline"
+    plain = turns.filter(is_plain).select("prompt", plain="tokens_per_s")
     turns = turns.join(plain, on="prompt", maintain_order="left")
-    sums = {row["method"]: row["committed"] / row["rounds"] for row in summary_rows(files, SUMS)}
-    ours: dict[str, dict[str, Estimate]] = {}
-    for method, name in list(METHODS.items())[1:]:
-        own = turns.filter(pl.col("method") == method)
-        # The mean over prompts of tokens per second, over that of autoregressive decoding, paired.
-        speedup = prompt_ratio(own, tokens_per_s=1, plain=-1)
-        ours[name] = {"macro": macro(own), "pooled": Estimate(sums[method]), "speedup": speedup}
+    sums = {row["method"]: row["committed"] / row["rounds"] for row in records.summary_rows(files, SUMS)}
+    # The speedup: the mean over prompts of tokens per second, over that of autoregressive decoding, paired.
+    figures = {"macro": records.MACRO, "speedup": {"tokens_per_s": 1, "plain": -1}}
+    rows = records.rows_by(turns.filter(~is_plain), ["method"], figures)
+    ours = {METHODS[row["method"]]: row | {"pooled": Estimate(sums[row["method"]])} for row in rows}
     compared = [
         ComparedFigure(
             f"{name}: {label}",
             own[measure],
-            files.quoted_cell(MODEL.cells, column, temp=TEMPERATURE, dataset=DATASET, method=name),
+            files.quoted_cell(MODEL.table("table1_cells"), column, temp=TEMPERATURE, dataset=DATASET, method=name),
         )
         for name, own in ours.items()
         for measure, label, column in _COMPARED
@@ -73,7 +73,7 @@ def domino_gsm8k(files: ReleasedFiles, _options: ReproduceOptions) -> Findings:
         [f"Printed elsewhere of the same models and dataset, beside these records:\n{compared_text(beside)}"],
         {
             "prompts": dflash["macro"].prompts,
-            "ar_tokens_per_s": round(float(plain.select(pl.mean("plain")).item()), 3),
+            "ar_tokens_per_s": round(plain.select(pl.mean("plain")).item(), 3),
             "macro_over_pooled": {
                 name: round(own["macro"].value / own["pooled"].value, 5) for name, own in ours.items()
             },

@@ -46,7 +46,7 @@ _FIGURES: dict[str, Figure] = {
     **{name: pl.sum(name) for name in _COUNTED},
     "head_equal_share": partial(prompt_share, part="head_equal", whole="one"),
     # First differences per 1,000 tokens that could have been the first.
-    "diverges_per_1000_tokens": partial(prompt_ratio, diverges=1, thousands_at_risk=-1),
+    "diverges_per_1000_tokens": {"diverges": 1, "thousands_at_risk": -1},
     "median_diverges_at": pl.col("diverges_at").filter(pl.col("diverges") == 1).median(),
 }
 
@@ -165,23 +165,20 @@ def _ladder(files: ReleasedFiles, texts: pl.DataFrame) -> Iterator[ComparedFigur
 def _text(rows: Sequence[Row]) -> str:
     labelled = [row | {"label": _LABELS[row["folder"]]} for row in rows]
     after_end = {row["label"]: "{label} {after_end} of {ends}".format_map(row) for row in labelled}
-    note = (
-        f"First tokens equal: no difference in the first {HEAD}, or in all of a shorter text up to its end. Digest: "
-        "of the whole text. Their digests count a token after the end-of-sequence token where a round committed one; "
-        f"of texts that end within {HEAD} tokens (last method of each): {'; '.join(after_end.values())}. So digests "
-        "differ of texts that are equal: at least and at most say how many whole texts are. Diverge: first differences "
-        "per 1,000 tokens before which none was. Ladder: three ways to score nodes; builder: the code that makes the "
-        "tree of the scores."
-    )
-    text = table_like(
+    return table_like(
         "llr",
         "as autoregressive decoding | | turns | first tokens equal | % [95 %] | digest | equal, at least | at most |"
         "diverge per 1,000",
         "{label} | {method} | {turns} | {head_equal} | {head_equal_share:0%} | {digest_equal} | {surely_equal} |"
         "{possibly_equal} | {diverges_per_1000_tokens:1}",
         labelled,
+        f"First tokens equal: no difference in the first {HEAD}, or in all of a shorter text up to its end. Digest: "
+        "of the whole text. Their digests count a token after the end-of-sequence token where a round committed one; "
+        f"of texts that end within {HEAD} tokens (last method of each): {'; '.join(after_end.values())}. So digests "
+        "differ of texts that are equal: at least and at most say how many whole texts are. Diverge: first differences "
+        "per 1,000 tokens before which none was. Ladder: three ways to score nodes; builder: the code that makes the "
+        "tree of the scores.",
     )
-    return f"{text}\n{within_width(note)}"
 
 
 def _datasets_text(rows: Sequence[Row]) -> str:

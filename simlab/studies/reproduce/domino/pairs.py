@@ -6,7 +6,6 @@ the comparison tells nothing of the methods and is not counted.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -14,9 +13,8 @@ import polars as pl
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import holm
 from simlab.analysis.table.estimates import Estimate, prompt_ratio
-from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.domino.records import DATASETS, METHODS, MODELS, SETTING, TREE, TURN, Figure, rows_by
-from simlab.studies.reproduce.released import ReleasedFiles, Row, flat, table_like
+from simlab.studies.reproduce.released import ReleasedFiles, Row, table_like
 
 ROLLUPS = {
     **{label: (name,) for name, label in DATASETS.items()},
@@ -30,19 +28,25 @@ ROLLUPS = {
 RIVALS = {"domino": "Domino", **{name: METHODS[name] for name in ("ddtree_tb16", "caddtree", "dflash")}}
 """The methods that DominoTree is compared with: as records name them, and as tables do."""
 
+IN_JSON = (
+    *("model", "temperature", "rival", "turns", "theirs_percent", "theirs_ci_low", "theirs_ci_high", "speed_ratio"),
+    *("length_ratio", "counted", "remains", "remains_among_all", "pooled_speed_ratio"),
+)
+"""What JSON has of a cell, where it is known."""
+
 _JUDGED = ("model", "rival", "counted", "theirs_side", "side", "pooled_side", "p_value")
 
 
 def paired_cells(files: ReleasedFiles, domino: pl.DataFrame, turns: pl.DataFrame) -> tuple[list[Row], pl.DataFrame]:
     """All cells of their tables of comparisons, and what `judged` makes of them, which they have too.
 
-    Of each: model, temperature, rival, rollup, turns; theirs, in per cent; by_turn, ours of the same as a ratio;
-    lengths; pooled, all tokens over all seconds, None where these were not released.
+    Of each: model, temperature, rival, rollup, turns; theirs, in per cent; speed_ratio, ours of the same; length_ratio;
+    pooled_speed_ratio, of all tokens over all seconds, None where these were not released.
     """
     rows = {
         (model.name, row["temp"], row["dataset_or_rollup"], row["comparison"]): (model, row)
         for model in MODELS
-        for row in files.rows(model.pairwise)
+        for row in files.rows(model.table("pairwise_ci"))
     }
     reuse_baseline = {
         (model.name, temperature)
@@ -51,25 +55,26 @@ def paired_cells(files: ReleasedFiles, domino: pl.DataFrame, turns: pl.DataFrame
         if files.value(f"{folder}/MANIFEST.json").get("skip_baseline") is True
     }
     figures: dict[str, Figure] = {
-        "by_turn": partial(prompt_ratio, first=1, second=-1),
-        "lengths": partial(prompt_ratio, mean=1, mean_rival=-1),
-        "pooled": _pooled_speed,
+        "speed_ratio": {"first": 1, "second": -1},
+        "length_ratio": {"mean": 1, "mean_rival": -1},
+        "pooled_speed_ratio": _pooled_speed,
     }
     cells = rows_by(_paired(domino, turns), [*SETTING, "rival", "rollup"], figures)
     for cell in cells:
         where = (cell["temperature"], cell["rollup"], f"DominoTree (16) vs {cell['rival']}")
         model, row = rows[cell["model"], *where]
-        quoted = files.quoted(model.pairwise, float(row["delta_pct"]), f"delta_pct of {', '.join(where)}")
-        low, high = float(row["ci_low"]), float(row["ci_high"])
+        percent, low, high = (float(row[name]) for name in ("delta_pct", "ci_low", "ci_high"))
+        by_turn, pooled = cell["speed_ratio"], cell["pooled_speed_ratio"]
         cell |= {
-            "theirs": quoted,
-            "theirs_ci_low": low,
-            "theirs_ci_high": high,
+            "theirs": files.quoted(model.table("pairwise_ci"), percent, f"delta_pct of {', '.join(where)}"),
+            "theirs_percent": round(percent, 4),
+            "theirs_ci_low": round(low, 4),
+            "theirs_ci_high": round(high, 4),
             "counted": cell["rival"] == "Domino" or (model.name, cell["temperature"]) not in reuse_baseline,
             "theirs_side": int(low > 0) - int(high < 0),
-            "side": cell["by_turn"].side_of(),
-            "pooled_side": None if cell["pooled"] is None else cell["pooled"].side_of(),
-            "p_value": cell["by_turn"].p_value,
+            "side": by_turn.side_of(),
+            "pooled_side": None if pooled is None else pooled.side_of(),
+            "p_value": by_turn.p_value,
         }
     verdicts = judged(pl.DataFrame([{name: cell[name] for name in _JUDGED} for cell in cells]))
     return [cell | verdict for cell, verdict in zip(cells, verdicts.to_dicts(), strict=True)], verdicts
@@ -125,51 +130,36 @@ def count_comparisons(verdicts: pl.DataFrame) -> dict[str, dict[str, int]]:
 
 def comparisons_text(counts: Mapping[str, Mapping[str, int]]) -> str:
     """How many of their comparisons remain, by model and by the other method."""
-    note = (
-        "Counted: the others divide by an autoregressive baseline of another session. They show: their interval "
-        "excludes 0. Remain: so does ours, over prompts, turns of a conversation together. By Holm: corrected among "
-        "the cells of the model that count. Pooled: by all tokens over all seconds instead of the mean of each turn's "
-        "speed, where seconds were released; sign: then the interval lies on the other side of 0."
-    )
-    text = table_like(
+    return table_like(
         "lr",
         "paired comparisons | cells | counted | they show | remain | by Holm | with seconds | pooled | sign",
         "{name} | {cells} | {counted} | {shown} | {remain} | {remain_among_all} | {shown_with_pooled} |"
         "{remain_pooled} | {sign_changed_pooled}",
         [{"name": name, **numbers} for name, numbers in counts.items()],
+        "Counted: the others divide by an autoregressive baseline of another session. They show: their interval "
+        "excludes 0. Remain: so does ours, over prompts, turns of a conversation together. By Holm: corrected among "
+        "the cells of the model that count. Pooled: by all tokens over all seconds instead of the mean of each turn's "
+        "speed, where seconds were released; sign: then the interval lies on the other side of 0.",
     )
-    return f"{text}\n{within_width(note)}"
 
 
 def overall_text(cells: Sequence[Row]) -> str:
     """DominoTree over each other method, in cells of all datasets together."""
-    note = (
-        "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "
-        "README, another session; DDTree@16, CaDDTree and DFlash have another drafter, and each side is over its own "
-        "program's autoregressive decoding."
-    )
-    text = table_like(
+    unknown = "seconds not released"
+    return table_like(
         "llrrrl",
         "DominoTree over, all datasets | | speed, per turn [95 %] | speed, pooled | macro length |",
-        "{model} T={temperature} | {rival} | {by_turn:3} | {pooled_speed} | {lengths:3} | {is_counted}",
+        "{model} T={temperature} | {rival} | {speed_ratio:3} | {pooled_speed} | {length_ratio:3} | {is_counted}",
         [
             cell
-            | {"pooled_speed": "seconds not released" if cell["pooled"] is None else f"{cell['pooled']:3}"}
+            | {"pooled_speed": unknown if cell["pooled_speed_ratio"] is None else f"{cell['pooled_speed_ratio']:3}"}
             | {"is_counted": "" if cell["counted"] else "not counted"}
             for cell in cells
         ],
+        "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "
+        "README, another session; DDTree@16, CaDDTree and DFlash have another drafter, and each side is over its own "
+        "program's autoregressive decoding.",
     )
-    return f"{text}\n{within_width(note)}"
-
-
-def overall_row(cell: Row) -> Row:
-    """What JSON has of a cell."""
-    row = {name: cell[name] for name in (*SETTING, "rival", "turns")}
-    row |= {"theirs_percent": round(cell["theirs"].value, 4)}
-    row |= {name: round(cell[name], 4) for name in ("theirs_ci_low", "theirs_ci_high")}
-    row |= {"speed_ratio": cell["by_turn"], "length_ratio": cell["lengths"]}
-    row |= {name: cell[name] for name in ("counted", "remains", "remains_among_all")}
-    return flat(row if cell["pooled"] is None else row | {"pooled_speed_ratio": cell["pooled"]})
 
 
 def _paired(domino: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,6 @@ ran without its autoregressive baseline, which was taken from an earlier session
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 
 import polars as pl
@@ -54,13 +53,11 @@ SETTING = ["model", "temperature"]
 TURN = ["dataset", "prompt", "turn"]
 """Columns that name a setting, and a turn of it."""
 
-Figure = pl.Expr | Callable[[pl.DataFrame], Estimate | None]
-"""What is worked out of some turns."""
+Figure = pl.Expr | Mapping[str, int] | Callable[[pl.DataFrame], Estimate | None]
+"""What is worked out of some turns; a mapping: a product of powers of sums of columns."""
 
-pooled = partial(prompt_ratio, committed=1, rounds=-1)
-"""All tokens over all rounds of some turns; bonus tokens count."""
-macro = partial(prompt_ratio, mean=1, one=-1)
-"""The macro average (per response): the mean over turns of each turn's own mean."""
+POOLED, MACRO = {"committed": 1, "rounds": -1}, {"mean": 1, "one": -1}
+"""All tokens over all rounds; and the macro average (per response), the mean over turns of each turn's own mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +81,9 @@ class Model:
     tree_drops_first: bool
     summaries: Mapping[str, str] = field(default_factory=dict)
 
-    def table(self, name: str) -> str:
-        """The path of one of their tables, such as ``table1_cells{}.csv``, its ``{}`` for the suffix."""
-        return f"results/tables_gpunative/{name.format(self.suffix)}"
-
-    @property
-    def cells(self) -> str:
-        """The file with the cells of their main table."""
-        return self.table("table1_cells{}.csv")
-
-    @property
-    def pairwise(self) -> str:
-        """The file with their paired comparisons."""
-        return self.table("pairwise_ci{}.csv")
+    def table(self, name: str, end: str = "csv") -> str:
+        """The path of one of their tables: ``table1``, ``table1_cells`` or ``pairwise_ci``."""
+        return f"results/tables_gpunative/{name}{self.suffix}.{end}"
 
 
 _8B = "results/raw/8b"
@@ -232,7 +219,7 @@ def summary_rows(files: ReleasedFiles, name: str) -> list[Row]:
 
     Empty where it was not released. Committed: tokens of all acceptance lengths.
     """
-    summary = files.value(name) if name in files.release.files else {"rows": []}
+    summary: Row = files.value(name) if name in files.release.files else {"rows": []}
     return [
         {
             "method": row["method"],
@@ -252,12 +239,15 @@ def rows_by(turns: pl.DataFrame, by: Sequence[str], figures: Mapping[str, Figure
     """A row for each group of some turns: what names the group, how many turns it has, and figures of it."""
     return [
         {**dict(zip(by, key, strict=True)), "turns": group.height}
-        | {
-            name: group.select(figure).item() if isinstance(figure, pl.Expr) else figure(group)
-            for name, figure in figures.items()
-        }
+        | {name: _worked_out(figure, group) for name, figure in figures.items()}
         for key, group in turns.group_by(by, maintain_order=True)
     ]
+
+
+def _worked_out(figure: Figure, turns: pl.DataFrame) -> object:
+    if isinstance(figure, pl.Expr):
+        return turns.select(figure).item()
+    return prompt_ratio(turns, **figure) if isinstance(figure, Mapping) else figure(turns)
 
 
 def printed_overall(files: ReleasedFiles, model: str, temperature: str, method: str, what: str = "tau") -> Quoted:
@@ -265,7 +255,7 @@ def printed_overall(files: ReleasedFiles, model: str, temperature: str, method: 
     section = rf"^## Temperature = {re.escape(temperature)}$(?:\n(?!## ).*)*?\n"
     last = {"speedup": r"([\d.]+) / [\d.]+", "tau": r"[\d.]+ / ([\d.]+)"}[what]
     pattern = rf"{section}\| *{model} *\| *{re.escape(method)} *\|.*\| *{last} *\|$"
-    (name,) = [target.table("table1{}.md") for target in MODELS if target.name == model]
+    (name,) = [target.table("table1", "md") for target in MODELS if target.name == model]
     quoted = files.quoted_pattern(name, pattern)
     return replace(quoted, where=f"{quoted.where}, Overall Avg")
 

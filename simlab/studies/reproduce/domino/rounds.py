@@ -13,7 +13,7 @@ import polars as pl
 
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table import estimates
-from simlab.analysis.table.estimates import Estimate, prompt_ratio
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.domino import pairs, records, sessions
 from simlab.studies.reproduce.domino.records import ARMS, DATASETS, MODELS, SETTING, TURN, Figure, rows_by
@@ -23,6 +23,7 @@ from simlab.studies.reproduce.released import ComparedFigure, Findings, Released
 _LENGTH_LIMIT = 2048
 """Tokens at which a text is cut."""
 
+_CELL = ("model", "temp", "dataset", "method", "tau")
 _OF_ARM = ("rounds", "pooled", "macro", "whole_block_share")
 _OF_BOTH = {
     "length_ratio": {"committed": 1, "rounds": -1},
@@ -33,11 +34,8 @@ _OF_BOTH = {
 """The graph arm over the eager arm: powers of sums of the former; those of the latter are the negative ones."""
 
 _TWO_WAYS = (
-    "Above temperature 0 the arms draft in two ways, as the author of DominoTree documents (`--sample-draft` of "
-    "benchmark.py). In the decoder's code (github.com/jianuo-huang/Domino, code/dflash.py at commit 1e0fbf8 and "
-    "code/kernel/domino.py at a2cab8a; theirs is e4aad4851) the first pure_draft_prefix_len candidates are sampled in "
-    "both arms; of the others the eager arm samples each at the temperature, the graph arm takes the most probable. "
-    "Either is exact. Taking the faster arm makes the baseline of DominoTree stronger."
+    "Above temperature 0 the arms draft in two ways, and either is exact: the first candidates are sampled in both; of "
+    "the others the eager arm samples each at the temperature, the graph arm takes the most probable."
 )
 
 
@@ -46,12 +44,8 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     others = ("results/raw/domino_official/", "results/tables_gpunative/", f"{sessions.BASELINE_SESSION}/")
     files.have(files.names(*others, f"{sessions.ABLATION}/", *records.PROGRAM_FILES), options.progress)
     domino, turns = records.domino_turns(files), records.program_turns(files)
-    cells, means, arms, ends = (
-        cell_means(files, domino),
-        setting_means(files, domino),
-        arms_of(domino),
-        over_count(domino),
-    )
+    cells, means = cell_means(files, domino), setting_means(files, domino)
+    arms, ends = arms_of(domino), over_count(domino)
     times = sessions.round_times(domino, turns, records.program_sums(files, turns))
     verification, ablation = sessions.verification_ratio(files, turns), sessions.draft_sampling(files)
     compared, verdicts = pairs.paired_cells(files, domino, turns)
@@ -82,7 +76,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         "draft_sampling": [flat(row) for row in ablation],
         "over_count": [row | {"share": round(row["share"], 6)} for row in ends],
         "comparisons": {name: counts[name] for name in ("all", *(model.name for model in MODELS))},
-        "overall": [pairs.overall_row(cell) for cell in overall],
+        "overall": [flat({name: cell[name] for name in pairs.IN_JSON if cell[name] is not None}) for cell in overall],
     }
     return Findings([*_compared_means(means), *_compared_pairs(overall)], tables, values)
 
@@ -93,15 +87,15 @@ def cell_means(files: ReleasedFiles, domino: pl.DataFrame) -> pl.DataFrame:
     Columns: model, temperature, dataset, arm, theirs, macro, pooled, macro_over_pooled, rounds_share (of all rounds of
     the setting), tokens_per_text (a mean), other_warm_up (the macro average with the other rule for warm-up rows).
     """
-    printed = pl.concat(
-        pl.DataFrame(files.rows(model.cells))
-        .filter(pl.col("method") == "Domino")
-        .select("model", "dataset", temperature="temp", theirs=pl.col("tau").cast(pl.Float64))
-        for model in MODELS
+    printed = pl.concat(pl.DataFrame(files.rows(model.table("table1_cells"))).select(*_CELL) for model in MODELS)
+    printed = printed.filter(pl.col("method") == "Domino").rename({"temp": "temperature", "tau": "theirs"})
+    own = domino.filter(pl.col("arm") == pl.col("best_arm")).join(
+        printed, on=[*SETTING, "dataset"], maintain_order="left"
     )
-    own, mean, kept = domino.filter(pl.col("arm") == pl.col("best_arm")), pl.col("mean"), pl.col("kept")
+    mean, kept = pl.col("mean"), pl.col("kept")
     committed, rounds, tokens = (pl.col(name).filter(kept).sum() for name in ("committed", "rounds", "tokens"))
     cells = own.group_by(*SETTING, "dataset", "arm", maintain_order=True).agg(
+        theirs=pl.first("theirs").cast(pl.Float64),
         macro=mean.filter(kept).mean(),
         pooled=committed / rounds,
         macro_over_pooled=mean.filter(kept).mean() * rounds / committed,
@@ -109,9 +103,7 @@ def cell_means(files: ReleasedFiles, domino: pl.DataFrame) -> pl.DataFrame:
         tokens_per_text=tokens / kept.sum(),
         other_warm_up=mean.filter(pl.col("drops_first") | (pl.col("prompt") != 0)).mean(),
     )
-    share = pl.col("rounds_share") / pl.sum("rounds_share").over(SETTING)
-    cells = cells.join(printed, on=[*SETTING, "dataset"], maintain_order="left").with_columns(rounds_share=share)
-    return cells.select(*SETTING, "dataset", "arm", "theirs", pl.exclude(*SETTING, "dataset", "arm", "theirs"))
+    return cells.with_columns(pl.col("rounds_share") / pl.sum("rounds_share").over(SETTING))
 
 
 def count_cells(cells: pl.DataFrame) -> dict[str, int]:
@@ -131,8 +123,8 @@ def setting_means(files: ReleasedFiles, domino: pl.DataFrame) -> list[Row]:
         "dataset_macro": lambda turns: estimates.mean_over_datasets(turns, *means),
         "dataset_pooled": lambda turns: estimates.mean_over_datasets(turns, *tokens),
         "dataset_macro_over_pooled": lambda turns: estimates.ratio_of_dataset_means(turns, means, tokens),
-        "macro": records.macro,
-        "pooled": records.pooled,
+        "macro": records.MACRO,
+        "pooled": records.POOLED,
     }
     rows = rows_by(domino.filter("kept", pl.col("arm") == pl.col("best_arm")), SETTING, figures)
     return [
@@ -190,14 +182,13 @@ def arms_of(domino: pl.DataFrame) -> list[Row]:
     for arm, end in zip(ARMS, ("", "_eager"), strict=True):
         figures |= {
             f"{arm}_rounds": pl.sum(f"rounds{end}"),
-            f"{arm}_pooled": partial(prompt_ratio, **{f"committed{end}": 1, f"rounds{end}": -1}),
-            f"{arm}_macro": partial(prompt_ratio, **{f"mean{end}": 1, "one": -1}),
+            f"{arm}_pooled": {f"committed{end}": 1, f"rounds{end}": -1},
+            f"{arm}_macro": {f"mean{end}": 1, "one": -1},
             f"{arm}_whole_block_share": partial(estimates.prompt_share, part=f"whole_block{end}", whole=f"rounds{end}"),
         }
     figures["equal_turns"] = (pl.col("lengths") == pl.col("lengths_eager")).sum()
     for name, powers in _OF_BOTH.items():
-        of_eager = {f"{column}_eager": -power for column, power in powers.items()}
-        figures[name] = partial(prompt_ratio, **powers, **of_eager)
+        figures[name] = {**powers, **{f"{column}_eager": -power for column, power in powers.items()}}
     return rows_by(paired, SETTING, figures)
 
 
@@ -218,10 +209,7 @@ def _arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
     )
     eager = cells.filter(pl.col("arm") == "eager")
     named = eager.select(pl.format("{} T={} {}", "model", "temperature", "dataset")).to_series().to_list()
-    best = (
-        "Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; the eager one is "
-        f"faster in {eager.height} of {cells.height} ({', '.join(named)})."
-    )
+    best = f"The eager arm is faster in {eager.height} of {cells.height} cells ({', '.join(named)})."
     return "\n\n".join([singly, both, within_width(f"{_TWO_WAYS} {best}")])
 
 
@@ -245,7 +233,8 @@ def _ends_text(rows: Sequence[Row]) -> str:
     return table_like(
         "lr",
         "counted after the end of the text | texts that end | by 1 | by more | cut | by at most | all, %",
-        "{model} T={temperature} {arm} | {ended} | {ended_by_one} | {ended_by_more} | {cut} | {cut_most} | {percent:.2f}",
+        "{model} T={temperature} {arm} | {ended} | {ended_by_one} | {ended_by_more} | {cut} | {cut_most} |"
+        "{percent:.2f}",
         [row | {"percent": 100 * row["share"]} for row in rows],
     )
 
@@ -260,11 +249,17 @@ def _compared_means(means: Sequence[Row]) -> list[ComparedFigure]:
 
 def _compared_pairs(overall: Sequence[Row]) -> list[ComparedFigure]:
     """DominoTree over Domino and over DDTree, all datasets together, in per cent."""
-    figures = []
-    for cell in overall:
-        if cell["rival"] in ("Domino", "DDTree@16"):
-            own: Estimate = cell["by_turn"]
-            value, low, high = (100 * (end - 1) for end in (own.value, own.interval.low, own.interval.high))
-            name = f"{cell['model']} T={cell['temperature']}: DominoTree over {cell['rival']}, % of speed"
-            figures.append(ComparedFigure(name, Estimate(value, Interval(low, high)), cell["theirs"]))
-    return figures
+    return [
+        ComparedFigure(
+            f"{cell['model']} T={cell['temperature']}: DominoTree over {cell['rival']}, % of speed",
+            _more_percent(cell["speed_ratio"]),
+            cell["theirs"],
+        )
+        for cell in overall
+        if cell["rival"] in ("Domino", "DDTree@16")
+    ]
+
+
+def _more_percent(ratio: Estimate) -> Estimate:
+    value, low, high = (100 * (end - 1) for end in (ratio.value, ratio.interval.low, ratio.interval.high))
+    return Estimate(value, Interval(low, high))

@@ -6,22 +6,18 @@ ablation is of temperatures above 0: the chain takes the most probable candidate
 
 import re
 from collections.abc import Sequence
-from functools import partial
 
 import polars as pl
 
 from simlab.analysis.table.estimates import Estimate, prompt_ratio
-from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce.domino.records import DATASETS, METHODS, SETTING, TREE, TURN, macro, read_turns, rows_by
+from simlab.studies.reproduce.domino.records import DATASETS, MACRO, METHODS, SETTING, TREE, TURN, read_turns, rows_by
 from simlab.studies.reproduce.released import ReleasedFiles, Row, table_like
 
 BASELINE_SESSION = "results/raw/8b/collect_8b_2048_20260704/our"
 """Where the autoregressive baseline of their own program was measured, of Qwen3-8B, with the same trees."""
 
 ABLATION = "results/raw/draft_sampling_ablation"
-_ABLATED = re.compile(
-    rf"{ABLATION}/draftsample_(?P<dataset>[\w-]+)_T(?P<temperature>[\d.]+)_(?P<sampled>on|off)\.jsonl"
-)
+_ABLATED = re.compile(r".*/draftsample_(?P<dataset>[\w-]+)_T(?P<temperature>[\d.]+)_(?P<sampled>on|off)\.jsonl")
 
 _ROUNDS = (pl.col("tokens") / pl.col("mean")).round()
 """Rounds of a turn, of its tokens and its mean; a text that is cut counts one fewer at most."""
@@ -73,17 +69,14 @@ def times_text(times: pl.DataFrame, verification: Estimate) -> str:
     shown = times.with_columns(pl.col("ms_per_round").map_elements("{:.1f}".format, return_dtype=pl.String))
     wide = shown.pivot("temperature", index=["model", "method"], values="ms_per_round").fill_null("-")
     temperatures = wide.columns[2:]
-    text = table_like(
+    return table_like(
         "llr",
         " | ".join(["milliseconds of a round | ", *(f"T={temperature}" for temperature in temperatures)]),
         " | ".join(["{model} | {method}", *(f"{{ms[{at}]}}" for at, _ in enumerate(temperatures))]),
         wide.select("model", "method", ms=pl.concat_list(temperatures)).to_dicts(),
-    )
-    note = (
         "DominoTree's own autoregressive baseline of Qwen3-8B is of an earlier session too, at every temperature: the "
-        f"same trees took {verification:3} times as long to verify there, so its speedups are off by as much."
+        f"same trees took {verification:3} times as long to verify there, so its speedups are off by as much.",
     )
-    return f"{text}\n{within_width(note)}"
 
 
 def draft_sampling(files: ReleasedFiles) -> list[Row]:
@@ -93,11 +86,8 @@ def draft_sampling(files: ReleasedFiles) -> list[Row]:
     chain = turns.filter(pl.col("method") == "chain").sort("temperature", "dataset", maintain_order=True)
     greedy, sampled = (chain.filter(pl.col("sampled") == state) for state in ("off", "on"))
     both = greedy.join(sampled, on=["temperature", *TURN], suffix="_sampled", maintain_order="left")
-    figures = {
-        "greedy_macro": macro,
-        "sampled_macro": partial(prompt_ratio, mean_sampled=1, one=-1),
-        "ratio": partial(prompt_ratio, mean=1, mean_sampled=-1),
-    }
+    sampled_macro, ratio = {"mean_sampled": 1, "one": -1}, {"mean": 1, "mean_sampled": -1}
+    figures = {"greedy_macro": MACRO, "sampled_macro": sampled_macro, "ratio": ratio}
     return rows_by(both, ["dataset", "temperature"], figures)
 
 
