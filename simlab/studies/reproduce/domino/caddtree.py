@@ -93,7 +93,7 @@ def _row(paired: pl.DataFrame, total: Row) -> Row:
 
 def _compared(files: ReleasedFiles, turns: pl.DataFrame) -> Iterator[ComparedFigure]:
     """Both figures of each method that their main table prints over all datasets."""
-    both = turns.filter(pl.col("method").is_in([CADDTREE, DDTREE])).sort(*SETTING, maintain_order=True)
+    both = turns.filter(pl.col("method").is_in([CADDTREE, DDTREE]))
     for (model, temperature, method), own in both.group_by(*SETTING, "method", maintain_order=True):
         for what, (unit, above, below) in _PRINTED.items():
             name, label = f"{model} T={temperature}", METHODS[str(method)]

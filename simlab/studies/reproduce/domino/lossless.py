@@ -23,8 +23,6 @@ END_OF_TEXT = 151_645
 HEAD = 128
 """Token ids that were released of each text, or all of a shorter text."""
 
-AUTOREGRESSIVE, CHAIN = "ar", "chain"
-
 _LADDER = "results/conditioning_ladder"
 _README = f"{_LADDER}/README.md"
 _RUNGS = ("marg@16", "condstatic@16", TREE)
@@ -96,7 +94,7 @@ def beside_autoregressive(texts: pl.DataFrame) -> pl.DataFrame:
     end = ids.list.eval((pl.element() == END_OF_TEXT).arg_max()).list.first()
     texts = texts.with_columns(ends=ids.list.contains(END_OF_TEXT))
     texts = texts.with_columns(head=pl.when("ends").then(ids.list.head(end + 1)).otherwise(ids))
-    is_plain = pl.col("method") == AUTOREGRESSIVE
+    is_plain = pl.col("method") == "ar"
     paired = texts.filter(~is_plain).join(texts.filter(is_plain), on=key, suffix="_plain", maintain_order="left")
     longer_by, neither_ends = pl.col("tokens") - pl.col("tokens_plain"), ~pl.col("ends") & ~pl.col("ends_plain")
     paired = paired.with_columns(
@@ -146,7 +144,7 @@ def repeated_texts(texts: pl.DataFrame) -> pl.DataFrame:
 
 def chain_over_tree(pairs: pl.DataFrame) -> Estimate:
     """Texts of the chain with equal first tokens, over those of DominoTree, paired, of the first folder with both."""
-    chain, tree = (pairs.filter(pl.col("method") == method) for method in (CHAIN, TREE))
+    chain, tree = (pairs.filter(pl.col("method") == method) for method in ("chain", TREE))
     both = chain.join(tree, on=["folder", *TURN], suffix="_tree", maintain_order="left")
     return prompt_ratio(both.filter(pl.col("folder") == pl.col("folder").first()), head_equal=1, head_equal_tree=-1)
 

@@ -23,15 +23,43 @@ from simlab.studies.reproduce.released import ComparedFigure, Findings, Released
 _LENGTH_LIMIT = 2048
 """Tokens at which a text is cut."""
 
-_CELL = ("model", "temp", "dataset", "method", "tau")
-_OF_ARM = ("rounds", "pooled", "macro", "whole_block_share")
-_OF_BOTH = {
-    "length_ratio": {"committed": 1, "rounds": -1},
-    "macro_length_ratio": {"mean": 1},
-    "speed_ratio": {"tokens": 1, "seconds": -1},
-    "rounds_per_s_ratio": {"rounds": 1, "seconds": -1},
+_MEANS: dict[str, Figure] = {
+    "dataset_macro": partial(estimates.mean_over_datasets, above="mean", below="one"),
+    "dataset_pooled": partial(estimates.mean_over_datasets, above="committed", below="rounds"),
+    "dataset_macro_over_pooled": partial(
+        estimates.ratio_of_dataset_means, first=("mean", "one"), second=("committed", "rounds")
+    ),
+    "macro": records.MACRO,
+    "pooled": records.POOLED,
 }
-"""The graph arm over the eager arm: powers of sums of the former; those of the latter are the negative ones."""
+
+_CELL = ("model", "temp", "dataset", "method", "tau")
+_OF_ARM: dict[str, Figure] = {
+    "rounds": pl.sum("rounds"),
+    "pooled": records.POOLED,
+    "macro": records.MACRO,
+    "whole_block_share": partial(estimates.prompt_share, part="whole_block", whole="rounds"),
+}
+_OF_BOTH: dict[str, Figure] = {
+    "equal_turns": (pl.col("lengths") == pl.col("lengths_eager")).sum(),
+    "length_ratio": {"committed": 1, "rounds": -1, "committed_eager": -1, "rounds_eager": 1},
+    "macro_length_ratio": {"mean": 1, "mean_eager": -1},
+    "speed_ratio": {"tokens": 1, "seconds": -1, "tokens_eager": -1, "seconds_eager": 1},
+    "rounds_per_s_ratio": {"rounds": 1, "seconds": -1, "rounds_eager": -1, "seconds_eager": 1},
+}
+"""Figures of an arm, and of the graph arm over the eager arm, paired."""
+
+_MORE, _IS_CUT = pl.col("committed") - pl.col("tokens"), pl.col("tokens") >= _LENGTH_LIMIT
+_OVER_COUNT: dict[str, Figure] = {
+    "ended": (~_IS_CUT).sum(),
+    "ended_by_one": (~_IS_CUT & (_MORE == 1)).sum(),
+    "ended_by_more": (~_IS_CUT & (_MORE > 1)).sum(),
+    "fewer": (_MORE < 0).sum(),
+    "cut": _IS_CUT.sum(),
+    "cut_most": _MORE.filter(_IS_CUT).max().clip(0).fill_null(0),
+    "share": _MORE.sum() / pl.sum("tokens"),
+}
+"""Tokens in acceptance lengths that are not in the text, by how the text ended."""
 
 _TWO_WAYS = (
     "Above temperature 0 the arms draft in two ways, and either is exact: the first candidates are sampled in both; of "
@@ -45,7 +73,10 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     files.have(files.names(*others, f"{sessions.ABLATION}/", *records.PROGRAM_FILES), options.progress)
     domino, turns = records.domino_turns(files), records.program_turns(files)
     cells, means = cell_means(files, domino), setting_means(files, domino)
-    arms, ends = arms_of(domino), over_count(domino)
+    arms = rows_by(domino, [*SETTING, "arm"], _OF_ARM | _OVER_COUNT)
+    graph, eager = (domino.filter(pl.col("arm") == arm) for arm in ARMS)
+    paired = graph.join(eager, on=[*SETTING, *TURN], suffix="_eager", maintain_order="left")
+    both = rows_by(paired, SETTING, _OF_BOTH)
     times = sessions.round_times(domino, turns, records.program_sums(files, turns))
     verification, ablation = sessions.verification_ratio(files, turns), sessions.draft_sampling(files)
     compared, verdicts = pairs.paired_cells(files, domino, turns)
@@ -55,9 +86,9 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         sessions.times_text(times, verification),
         pairs.comparisons_text(counts),
         pairs.overall_text(overall),
-        _arms_text(arms, cells),
+        _arms_text(arms, both, cells),
         sessions.draft_sampling_text(ablation),
-        _ends_text(ends),
+        _over_count_text(arms),
     ]
     digits = {"theirs": 4, "macro": 4, "pooled": 4, "macro_over_pooled": 4, "rounds_share": 3, "tokens_per_text": None}
     changes = sessions.session_changes(times)
@@ -72,9 +103,12 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         "sessions": [row | {"ms_per_round": round(row["ms_per_round"], 3)} for row in times.to_dicts()],
         "session_changes": {name: round(value, 4) for name, value in changes.items()},
         "verification_ratio": verification.row("ratio"),
-        "arms": [flat(row | {f"{arm}_macro": round(row[f"{arm}_macro"].value, 5) for arm in ARMS}) for row in arms],
+        "arms": [_arms_row(row, arms) for row in both],
         "draft_sampling": [flat(row) for row in ablation],
-        "over_count": [row | {"share": round(row["share"], 6)} for row in ends],
+        "over_count": [
+            {name: row[name] for name in (*SETTING, "arm", *_OVER_COUNT)} | {"share": round(row["share"], 6)}
+            for row in arms
+        ],
         "comparisons": {name: counts[name] for name in ("all", *(model.name for model in MODELS))},
         "overall": [flat({name: cell[name] for name in pairs.IN_JSON if cell[name] is not None}) for cell in overall],
     }
@@ -118,20 +152,12 @@ def setting_means(files: ReleasedFiles, domino: pl.DataFrame) -> list[Row]:
 
     The weights ratio, the mean over datasets of pooled means over the pooled mean, is what the change of weights does.
     """
-    means, tokens = ("mean", "one"), ("committed", "rounds")
-    figures: dict[str, Figure] = {
-        "dataset_macro": lambda turns: estimates.mean_over_datasets(turns, *means),
-        "dataset_pooled": lambda turns: estimates.mean_over_datasets(turns, *tokens),
-        "dataset_macro_over_pooled": lambda turns: estimates.ratio_of_dataset_means(turns, means, tokens),
-        "macro": records.MACRO,
-        "pooled": records.POOLED,
-    }
-    rows = rows_by(domino.filter("kept", pl.col("arm") == pl.col("best_arm")), SETTING, figures)
+    rows = rows_by(domino.filter("kept", pl.col("arm") == pl.col("best_arm")), SETTING, _MEANS)
     return [
         {
             "name": "{model} T={temperature}".format_map(row),
             "theirs": records.printed_overall(files, row["model"], row["temperature"], "Domino"),
-            **{name: row[name] for name in figures},
+            **{name: row[name] for name in _MEANS},
             "weights_ratio": round(row["dataset_pooled"].value / row["pooled"].value, 5),
         }
         for row in rows
@@ -174,68 +200,43 @@ def _means_text(cells: pl.DataFrame, means: Sequence[Row]) -> str:
     return f"{within_width(first)}\n\n{of_settings}\n\n{by_dataset}"
 
 
-def arms_of(domino: pl.DataFrame) -> list[Row]:
-    """Both arms of each setting, and the graph arm over the eager arm, paired."""
-    graph, eager = (domino.filter(pl.col("arm") == arm) for arm in ARMS)
-    paired = graph.join(eager, on=[*SETTING, *TURN], suffix="_eager", maintain_order="left")
-    figures: dict[str, Figure] = {}
-    for arm, end in zip(ARMS, ("", "_eager"), strict=True):
-        figures |= {
-            f"{arm}_rounds": pl.sum(f"rounds{end}"),
-            f"{arm}_pooled": {f"committed{end}": 1, f"rounds{end}": -1},
-            f"{arm}_macro": {f"mean{end}": 1, "one": -1},
-            f"{arm}_whole_block_share": partial(estimates.prompt_share, part=f"whole_block{end}", whole=f"rounds{end}"),
-        }
-    figures["equal_turns"] = (pl.col("lengths") == pl.col("lengths_eager")).sum()
-    for name, powers in _OF_BOTH.items():
-        figures[name] = {**powers, **{f"{column}_eager": -power for column, power in powers.items()}}
-    return rows_by(paired, SETTING, figures)
+def _arms_row(both: Row, arms: Sequence[Row]) -> Row:
+    """A setting in JSON: figures of both of its arms before those of the graph arm over the eager one."""
+    own = [row for row in arms if all(row[name] == both[name] for name in SETTING)]
+    of_arms = {f"{row['arm']}_{name}": row[name] for row in own for name in _OF_ARM}
+    of_arms |= {f"{row['arm']}_macro": round(row["macro"].value, 5) for row in own}
+    return flat({name: both[name] for name in (*SETTING, "turns")} | of_arms | both)
 
 
-def _arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
+def _arms_text(arms: Sequence[Row], both: Sequence[Row], cells: pl.DataFrame) -> str:
     """Both arms, the graph arm over the eager arm, and what they differ in."""
     singly = table_like(
         "lr",
         f"the two arms | rounds | pooled [95 %] | macro average | rounds of {records.MOST_COMMITTED}, %",
         "{model} T={temperature} {arm} | {rounds:,} | {pooled} | {macro} | {whole_block_share:1%}",
-        [row | {"arm": arm} | {name: row[f"{arm}_{name}"] for name in _OF_ARM} for row in arms for arm in ARMS],
+        arms,
     )
-    both = table_like(
+    paired = table_like(
         "lr",
         "graph over eager, paired | equal turns | pooled length [95 %] | macro length | speed | rounds/s",
         "{model} T={temperature} | {equal_turns} of {turns} | {length_ratio:3} | {macro_length_ratio:3} |"
         "{speed_ratio:3} | {rounds_per_s_ratio:3}",
-        arms,
+        both,
     )
     eager = cells.filter(pl.col("arm") == "eager")
     named = eager.select(pl.format("{} T={} {}", "model", "temperature", "dataset")).to_series().to_list()
     best = f"The eager arm is faster in {eager.height} of {cells.height} cells ({', '.join(named)})."
-    return "\n\n".join([singly, both, within_width(f"{_TWO_WAYS} {best}")])
+    return "\n\n".join([singly, paired, within_width(f"{_TWO_WAYS} {best}")])
 
 
-def over_count(domino: pl.DataFrame) -> list[Row]:
-    """Tokens in acceptance lengths that are not in the text, by how the text ended, of each setting and arm."""
-    more, is_cut = pl.col("committed") - pl.col("tokens"), pl.col("tokens") >= _LENGTH_LIMIT
-    counts = domino.group_by(*SETTING, "arm", maintain_order=True).agg(
-        ended=(~is_cut).sum(),
-        ended_by_one=(~is_cut & (more == 1)).sum(),
-        ended_by_more=(~is_cut & (more > 1)).sum(),
-        fewer=(more < 0).sum(),
-        cut=is_cut.sum(),
-        cut_most=more.filter(is_cut).max().clip(0).fill_null(0),
-        share=more.sum() / pl.sum("tokens"),
-    )
-    return counts.to_dicts()
-
-
-def _ends_text(rows: Sequence[Row]) -> str:
+def _over_count_text(arms: Sequence[Row]) -> str:
     """Tokens that are counted after the end of a text."""
     return table_like(
         "lr",
         "counted after the end of the text | texts that end | by 1 | by more | cut | by at most | all, %",
         "{model} T={temperature} {arm} | {ended} | {ended_by_one} | {ended_by_more} | {cut} | {cut_most} |"
         "{percent:.2f}",
-        [row | {"percent": 100 * row["share"]} for row in rows],
+        [row | {"percent": 100 * row["share"]} for row in arms],
     )
 
 
