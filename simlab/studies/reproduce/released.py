@@ -373,9 +373,10 @@ def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping
 def table_like(sides: str, heading: str, row: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> str:
     """`table` with its columns as they stand below each other: headings, and templates, each with ``|`` between them.
 
-    >>> print(table_like("lr", "method | rounds", "{name} | {rounds:,}", [{"name": "chain", "rounds": 1234}]))
+    >>> print(table_like("lr", "method | rounds", "{name} | {rounds:,}", [{"name": "ar", "rounds": 1234}], "A note."))
     method  rounds
-    chain    1,234
+    ar       1,234
+    A note.
 
     Args:
         sides: as `table` takes them.

@@ -13,14 +13,7 @@ from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.reproduce.published import PUBLISHED
-from simlab.studies.reproduce.released import (
-    ComparedFigure,
-    ReleasedFiles,
-    compared_text,
-    read_release,
-    table,
-    table_like,
-)
+from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release, table
 from simlab.traces.fetching import fetched
 
 CELLS = "tables/cells.csv"
@@ -156,12 +149,6 @@ def test_a_table_of_templates() -> None:
     rows = [{"a": 1, "b": 2.5}, {"a": 22, "b": 3.0}]
     printed = table("rl", [("a", "{a}"), ("b\ntwo", "{b:.2f}")], rows)
     assert printed.splitlines() == [" a  b", "    two", " 1  2.50", "22  3.00"]
-
-
-def test_a_table_as_it_stands_has_its_note_below() -> None:
-    rows = [{"a": 1, "b": 2.5}, {"a": 22, "b": 3.0}]
-    printed = table_like("rl", "a | | b", "{a} | {a} of |{b:.2f}", rows, "A note.")
-    assert printed == table("rl", [("a", "{a}"), ("", "{a} of"), ("b", "{b:.2f}")], rows) + "\nA note."
 
 
 @pytest.mark.parametrize(
