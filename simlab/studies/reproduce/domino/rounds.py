@@ -6,7 +6,7 @@ tokens over all rounds, inside each dataset, or of all texts together; the latte
 many rounds. At temperature 0 the arms should differ in speed alone; above it they draft in two ways.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -73,6 +73,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     files.have(files.names(*others, f"{sessions.ABLATION}/", *records.PROGRAM_FILES), options.progress)
     domino, turns = records.domino_turns(files), records.program_turns(files)
     cells, means = cell_means(files, domino), setting_means(files, domino)
+    reproduced = count_cells(cells)
     arms = rows_by(domino, [*SETTING, "arm"], _OF_ARM | _OVER_COUNT)
     graph, eager = (domino.filter(pl.col("arm") == arm) for arm in ARMS)
     paired = graph.join(eager, on=[*SETTING, *TURN], suffix="_eager", maintain_order="left")
@@ -82,7 +83,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     compared, verdicts = pairs.paired_cells(files, domino, turns)
     overall, counts = [cell for cell in compared if cell["rollup"] == "Overall"], pairs.count_comparisons(verdicts)
     tables = [
-        _means_text(cells, means),
+        _means_text(cells, reproduced, means),
         sessions.times_text(times, verification),
         pairs.comparisons_text(counts),
         pairs.overall_text(overall),
@@ -99,7 +100,7 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
             row | {name: round(row[name], num_digits) for name, num_digits in digits.items()}
             for row in cells.drop("other_warm_up").to_dicts()
         ],
-        "cells_reproduced": count_cells(cells),
+        "cells_reproduced": reproduced,
         "sessions": [row | {"ms_per_round": round(row["ms_per_round"], 3)} for row in times.to_dicts()],
         "session_changes": {name: round(value, 4) for name, value in changes.items()},
         "verification_ratio": verification.row("ratio"),
@@ -164,15 +165,14 @@ def setting_means(files: ReleasedFiles, domino: pl.DataFrame) -> list[Row]:
     ]
 
 
-def _means_text(cells: pl.DataFrame, means: Sequence[Row]) -> str:
+def _means_text(cells: pl.DataFrame, reproduced: Mapping[str, int], means: Sequence[Row]) -> str:
     """How many of their cells are which mean, and what each choice does."""
-    counted = count_cells(cells)
     first = (
-        f"Acceptance lengths of their table, {counted['cells']} cells of Domino: {counted['macro']} are the macro "
-        "average (per response) of the faster arm to all decimals, with their rule for warm-up rows (4B keeps all "
-        f"prompts, 8B leaves out the first); {counted['other_warm_up']} with the other rule; {counted['pooled']} are "
-        "the pooled mean to two decimals. Their last column is the mean over datasets, each of equal weight. Intervals "
-        "of figures over all texts take the mix of datasets as drawn by chance too; the others hold it fixed."
+        "Acceptance lengths of their table, {cells} cells of Domino: {macro} are the macro average (per response) of "
+        "the faster arm to all decimals, with their rule for warm-up rows (4B keeps all prompts, 8B leaves out the "
+        "first); {other_warm_up} with the other rule; {pooled} are the pooled mean to two decimals. Their last column "
+        "is the mean over datasets, each of equal weight. Intervals of figures over all texts take the mix of datasets "
+        "as drawn by chance too; the others hold it fixed."
     )
     of_settings = table_like(
         "lr",
@@ -197,7 +197,7 @@ def _means_text(cells: pl.DataFrame, means: Sequence[Row]) -> str:
         + "| {least_percent:.0f} to {most_percent:.0f} | {least_tokens:,.0f} to {most_tokens:,.0f}",
         datasets.sort("least", descending=True, maintain_order=True).to_dicts(),
     )
-    return f"{within_width(first)}\n\n{of_settings}\n\n{by_dataset}"
+    return f"{within_width(first.format_map(reproduced))}\n\n{of_settings}\n\n{by_dataset}"
 
 
 def _arms_row(both: Row, arms: Sequence[Row]) -> Row:
