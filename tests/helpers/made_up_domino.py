@@ -37,8 +37,8 @@ def made_up_contents(seed: int = 7) -> dict[str, str]:
             cells += _cells(model, temperature, domino, printed)
             printed += _printed_rivals(model, others)
             pairs += _pairs(temperature, model, domino, tree, others)
-        contents[model.cells] = _csv(cells)
-        contents[model.pairwise] = _csv(pairs)
+        contents[model.table("table1_cells")] = _csv(cells)
+        contents[model.table("pairwise_ci")] = _csv(pairs)
         contents[f"results/tables_gpunative/table1{model.suffix}.md"] = "\n".join(printed)
     return contents | _ladder_files(chance) | _ablation_files(chance)
 
@@ -72,7 +72,7 @@ def _domino_files(
                     {"prompt": prompt, "turn": turn, "tps": tokens[turn] / seconds[turn], "lengths": lengths[turn]}
                     for turn in range(turns)
                 ]
-            contents[f"results/raw/domino_official/{model.folder}/T{temperature}/{arm}_{dataset}.jsonl"] = lines(
+            contents[f"results/raw/domino_official/{model.name.lower()}/T{temperature}/{arm}_{dataset}.jsonl"] = lines(
                 records
             )
             arms[arm] = [row for row in rows if row["prompt"] or not model.domino_drops_first]

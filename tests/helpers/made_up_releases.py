@@ -203,6 +203,6 @@ def gsm8k_contents(rows: list[dict[str, object]]) -> dict[str, str]:
     ]
     return {
         PROMPTS: "".join(json.dumps(row) + "\n" for row in rows),
-        MODEL.cells: "\n".join(lines) + "\n",
+        MODEL.table("table1_cells"): "\n".join(lines) + "\n",
         SUMS: json.dumps({"args": {}, "rows": [gsm8k_sums(name) for name in GSM8K_METHODS]}),
     }

@@ -24,7 +24,7 @@ from simlab.analysis.table.estimates import Estimate, ratio_estimates
 from simlab.analysis.table.text import is_known, within_width
 from simlab.arrays import Doubles
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, Schema, columns, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, Schema, table
 from simlab.studies.reproduce.wrong_prices import SERVED, wrong_prices
 
 README = "README.md"
@@ -253,9 +253,9 @@ def _errors_text(errors: Mapping[str, Row]) -> str:
     above = within_width(
         f"Errors in ms on contexts {HELD_OUT[0]:,} and {HELD_OUT[1]:,}, which no fit saw; [95 %] over sizes of a pass."
     )
-    shown = columns(
-        "= {name} | k, us = {k_us:.4f} | cells = {cells} | one price = {profile_ms:.3f}",
-        "with context = {additive_ms:.3f} | factor = {factor} | [95 %] = {ends}",
+    shown = (
+        "= {name} | k, us = {k_us:.4f} | cells = {cells} | one price = {profile_ms:.3f} | "
+        "with context = {additive_ms:.3f} | factor = {factor} | [95 %] = {ends}"
     )
     return f"{above}\n\n{table('lrrrrrl', shown, rows)}"
 
@@ -263,7 +263,7 @@ def _errors_text(errors: Mapping[str, Row]) -> str:
 def _serving_text(serving: Row) -> str:
     """The means and their intervals, and how alike neighbours are."""
     named = {"over rounds": serving["mean"], **serving["by_block"], **serving["by_order"]}
-    shown = columns("% faster with the corrected price = {name} | mean = {mean:v3} | [95 %] = {mean:i3}")
+    shown = "% faster with the corrected price = {name} | mean = {mean:v3} | [95 %] = {mean:i3}"
     note = (
         f"Correlation of a round with the next: {serving['correlation_of_neighbours']:.2f}; independent rounds stay "
         f"below {serving['correlation_of_independent_rounds_below']:.2f} in 19 cases of 20. Where rounds are alike "

@@ -16,7 +16,7 @@ from simlab.analysis.table.text import aligned, with_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import PublishedStudy
-from simlab.studies.reproduce.released import Row, columns, flat, table
+from simlab.studies.reproduce.released import Row, flat, table
 
 MOST_NODES, MOST_COMMITTED = 128, 16
 """Of a tree of theirs, and of a round with a block of 16."""
@@ -133,8 +133,8 @@ def _profiles_text(profiles: list[tuple[int, BothMeans]], against: list[Comparis
         {"means": means, "rounds": number_of, "pooled": _shown(means.pooled), "ratio": ratio}
         for (number_of, means), ratio in zip(profiles, ratios, strict=True)
     ]
-    shown = columns(
-        "width profile = {means.run} | rounds = {rounds:,} | prompts = {means.prompts} | pooled [95 %] = {pooled}",
-        "macro avg = {means.macro:v} | " + f"{profiles[0][1].run} over it, paired [95 %] = {{ratio}}",
+    shown = (
+        "width profile = {means.run} | rounds = {rounds:,} | prompts = {means.prompts} | pooled [95 %] = {pooled} | "
+        "macro avg = {means.macro:v} | " + f"{profiles[0][1].run} over it, paired [95 %] = {{ratio}}"
     )
     return table("lrrlrl", shown, rows)

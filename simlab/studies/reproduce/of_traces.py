@@ -197,9 +197,9 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
         shown = {"named": measure_name(figure.measure), "shown": with_interval(ours.value, ends).rstrip()}
         shown["share"] = "-" if math.isnan(share) else f"{100 * share:+.1f} %"
         cells.append(row | shown | {"within": {None: "-", True: "yes", False: "no"}[within]})
-    shown_columns = columns(
-        "= {named} | of = {policy} | theirs = {theirs:.2f} | ours [95 %] = {shown} | difference = {share}",
-        "theirs within it = {within} | theirs is = {theirs_note}",
+    shown_columns = (
+        "= {named} | of = {policy} | theirs = {theirs:.2f} | ours [95 %] = {shown} | difference = {share} | "
+        "theirs within it = {within} | theirs is = {theirs_note}"
     )
     return figures, table("llrlrrl", shown_columns, cells)
 
@@ -263,7 +263,7 @@ def _checked(checks: list[Row]) -> tuple[Row, str]:
         verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
     if unknown:
         verdict += f" Not known: {', '.join(unknown)}."
-    shown = columns("must be equal = {what} | theirs = {theirs} | ours = {ours} | = {state}")
+    shown = "must be equal = {what} | theirs = {theirs} | ours = {ours} | = {state}"
     return {"checks": checks, "differing": differing}, f"{table('l', shown, checks)}\n\n{verdict}"
 
 
@@ -281,7 +281,7 @@ def _budgets_text(budgets: Sequence[Row], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen budget marked."""
     shown = [(title, "{policy}")]
     shown += columns(
-        f"acceptance length = {{{POOLED}}} | macro avg = {{{MACRO}}}", "tokens/s = {tokens_per_s} | = {mark}"
+        f"acceptance length = {{{POOLED}}} | macro avg = {{{MACRO}}} | tokens/s = {{tokens_per_s}} | = {{mark}}"
     )
     rows = []
     for row in budgets:
@@ -292,9 +292,7 @@ def _budgets_text(budgets: Sequence[Row], title: str, chosen: str) -> str:
 
 def _published_means_text() -> str:
     """The published pairs of means."""
-    shown = columns(
-        "theirs = {policy} | printed = {value:.2f} | pooled = {pooled:.2f} | larger by = {percent:.1f} % | = {note}"
-    )
+    shown = "theirs = {policy} | printed = {value:.2f} | pooled = {pooled:.2f} | larger by = {percent:.1f} % | = {note}"
     rows = []
     for figure in AVERAGING.figures:
         pooled = POOLED_OF_PRINTED[figure.policy]

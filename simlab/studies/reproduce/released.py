@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from simlab.analysis.statistics.intervals import finite
 from simlab.analysis.table.estimates import Estimate
-from simlab.analysis.table.text import aligned, is_known
+from simlab.analysis.table.text import aligned, is_known, within_width
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.traces.fetching.store import fetched_ahead
@@ -350,34 +350,42 @@ class Findings:
 def compared_text(compared: Sequence[ComparedFigure]) -> str:
     """Theirs, ours, the difference, and whether they agree."""
     headings = {"": "what", "theirs": "theirs", "ours": "ours", "[95 %]": "ends", "difference": "difference"}
-    columns = [(heading, f"{{{name}}}") for heading, name in [*headings.items(), ("", "verdict")]]
-    text = table("lrrlrl", columns, (figure.cells() for figure in compared))
+    shown = [(heading, f"{{{name}}}") for heading, name in [*headings.items(), ("", "verdict")]]
+    text = table("lrrlrl", shown, (figure.cells() for figure in compared))
     if any(not math.isnan(figure.by_formula) for figure in compared):
         return f"{text}\n* worked out from their formulas by our code; they print no such figure"
     return text
 
 
-def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as lines under a heading.
+def columns(line: str) -> list[tuple[str, str]]:
+    """Heading and template of each column of `table`, with ``=`` between the two and ``|`` between columns.
+
+    >>> columns("rounds = {rounds:,} | per text = {share:.1f} | = {note}")
+    [('rounds', '{rounds:,}'), ('per text', '{share:.1f}'), ('', '{note}')]
+    """
+    cells = (f"{cell} ".rpartition("= ") for cell in line.split(" | "))
+    return [(heading.strip(" "), template.strip(" ")) for heading, _, template in cells]
+
+
+def table(sides: str, shown: str | Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]], note: str = "") -> str:
+    """Rows as lines under a heading, and a note below them.
+
+    >>> print(table("lr", "method = {name} | rounds = {rounds:,}", [{"name": "ar", "rounds": 1234}], "A note."))
+    method  rounds
+    ar       1,234
+    A note.
 
     Args:
         sides: for each column ``l`` or ``r``, where its cells stand; the last letter holds for further columns.
-        columns: heading and template of each, such as ``("rounds", "{rounds:,}")``; a heading may have two lines.
+        shown: the columns, as `columns` gives or reads them; a heading may have two lines.
         rows: values by the names in the templates.
+        note: sentences.
     """
-    above = list(zip_longest(*(heading.split("\n") for heading, _ in columns), fillvalue=""))
-    cells = [[template.format_map(row) for _, template in columns] for row in rows]
-    return aligned([*above, *cells], [side == "l" for side in sides.ljust(len(columns), sides[-1])])
-
-
-def columns(*lines: str) -> list[tuple[str, str]]:
-    """The columns of `table` out of lines, in which ``|`` stands between columns and ``=`` behind a heading.
-
-    >>> columns("rounds = {rounds:,} | per text = {share:.1f}", "= {note}")
-    [('rounds', '{rounds:,}'), ('per text', '{share:.1f}'), ('', '{note}')]
-    """
-    cells = (cell.partition("= ") for line in lines for cell in line.split(" | "))
-    return [(heading.strip(" "), template) for heading, _, template in cells]
+    parts = columns(shown) if isinstance(shown, str) else shown
+    above = zip_longest(*(heading.split("\n") for heading, _ in parts), fillvalue="")
+    cells = [[template.format_map(row) for _, template in parts] for row in rows]
+    text = aligned([*above, *cells], [side == "l" for side in sides.ljust(len(parts), sides[-1])])
+    return f"{text}\n{within_width(note)}" if note else text
 
 
 def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:

@@ -101,7 +101,7 @@ def _listed() -> Reproduction:
     studies = PUBLISHED.values()
     keys = ("name", "state", "title", "source", "missing")
     rows = [{key: getattr(published, key) for key in keys} for published in studies]
-    lines = [table("l", [("name", "{name}"), ("state", "{state}"), ("what", "{title}")], rows)]
+    lines = [table("l", "name = {name} | state = {state} | what = {title}", rows)]
     lines += [f"{published.name}: {published.missing}." for published in studies if published.missing]
     return Reproduction("\n\n".join(lines), {"rows": rows})
 

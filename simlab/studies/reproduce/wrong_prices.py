@@ -26,7 +26,7 @@ from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import Findings, Row, columns, table
+from simlab.studies.reproduce.released import Findings, Row, table
 from simlab.traces.artefacts.cost import UNKNOWN
 from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file
 from simlab.traces.artefacts.timings import ROOT_INCLUDED, PassTiming, PassTimings
@@ -98,9 +98,9 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> Findings:
 
 def choices_text(choices: Sequence[Row]) -> str:
     """The choices of a setting and what they cost, for people."""
-    shown = columns(
-        "chosen by the prices = {chosen_by} | fastest by them = {policy}",
-        "% faster than the right choice = {faster} | [95 %] = {ends}",
+    shown = (
+        "chosen by the prices = {chosen_by} | fastest by them = {policy} | "
+        "% faster than the right choice = {faster} | [95 %] = {ends}"
     )
     cells = []
     for row in choices:

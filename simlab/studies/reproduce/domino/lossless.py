@@ -6,22 +6,22 @@ takes the target's logits.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
 
 import polars as pl
 
 from simlab.analysis.table.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN
+from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN, Figure, read_turns, rows_by
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, Schema, flat, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 
 END_OF_TEXT = 151_645
 """The token that ends a turn of Qwen3."""
 
 HEAD = 128
 """Token ids that were released of each text, or all of a shorter text."""
-
-AUTOREGRESSIVE, CHAIN = "ar", "chain"
 
 _LADDER = "results/conditioning_ladder"
 _README = f"{_LADDER}/README.md"
@@ -37,18 +37,15 @@ SOURCES = (
 Their ladder compares three ways to score a tree's nodes; a builder is the code that makes the tree of the scores.
 """
 _LABELS = {folder: f"{model}, {name}" for folder, model, name in SOURCES}
-_MODELS = {folder: model for folder, model, _ in SOURCES}
 
 _CURVE = tuple(range(0, HEAD + 1, 4))
 _COUNTED = ("head_equal", "digest_equal", "surely_equal", "possibly_equal", "ends", "after_end")
-_OF_TEXT: Schema = {
-    "method": pl.String,
-    "sample_idx": pl.Int64,
-    "turn_index": pl.Int64,
-    "out_head": pl.List(pl.Int64),
-    "out_sig": pl.String,
-    "num_output": pl.Int64,
-    "mean_accept": pl.Float64,
+_FIGURES: dict[str, Figure] = {
+    **{name: pl.sum(name) for name in _COUNTED},
+    "head_equal_share": partial(prompt_share, part="head_equal", whole="one"),
+    # First differences per 1,000 tokens that could have been the first.
+    "diverges_per_1000_tokens": {"diverges": 1, "thousands_at_risk": -1},
+    "median_diverges_at": pl.col("diverges_at").filter(pl.col("diverges") == 1).median(),
 }
 
 _NEEDED = (
@@ -62,64 +59,27 @@ _NEEDED = (
 
 def domino_lossless(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     """How many texts have the first tokens of autoregressive decoding's, how many may be equal, where they diverge."""
-    names = {folder: files.names(f"{folder}/", end="_T0.0.jsonl") for folder in _LABELS}
-    files.have([*(name for listed in names.values() for name in listed), _README], options.progress)
-    texts = pl.concat([_texts(files, folder, listed) for folder, listed in names.items() if listed])
+    names = {
+        f"{folder}/{dataset}_T0.0.jsonl": {"folder": folder, "model": model, "dataset": dataset}
+        for (folder, model, _), dataset in product(SOURCES, DATASETS)
+    }
+    files.have([*(name for name in names if name in files.release.files), _README], options.progress)
+    texts = read_turns(files, names)
     pairs = beside_autoregressive(texts)
-    repeated, chain = repeated_texts(texts), chain_over_tree(pairs)
-    parts = pairs.partition_by("folder", "method", maintain_order=True)
-    rows = [_row(part) for part in parts]
-    first = [part for part in parts if part["folder"][0] == texts["folder"][0]]
-    by_dataset = [_row(own) for part in first for own in part.partition_by("dataset", maintain_order=True)]
-    return Findings(
-        list(_ladder(files, texts)),
-        [_text(rows), _datasets_text(by_dataset), _repeated_text(repeated), within_width(_NEEDED)],
-        {
-            "sources": [_json_row(row) for row in rows],
-            "datasets": [_json_row(row) for row in by_dataset],
-            "repeated": repeated.to_dicts(),
-            "chain_over_tree": chain.row("ratio"),
-            "needed": _NEEDED,
-            "curves": [
-                {
-                    "folder": row["folder"],
-                    "method": row["method"],
-                    "positions": list(_CURVE),
-                    "head_equal": _curve(part),
-                }
-                for row, part in zip(rows, parts, strict=True)
-            ],
-        },
-    )
-
-
-def _texts(files: ReleasedFiles, folder: str, names: list[str]) -> pl.DataFrame:
-    """Texts as far as they were released.
-
-    Columns: folder, method, dataset, prompt, turn, head (first tokens, up to the first `END_OF_TEXT`), ends (whether
-    that was found), digest, tokens (of the whole text, as they count), mean, one.
-    """
-    ids, parts = pl.col("out_head"), {}
-    for name in names:
-        dataset = name.rpartition("/")[2].removesuffix("_T0.0.jsonl")
-        rows = files.frame(name, _OF_TEXT)
-        end = ids.list.eval((pl.element() == END_OF_TEXT).arg_max()).list.first()
-        ends = ids.list.contains(END_OF_TEXT)
-        parts[dataset] = rows.select(
-            pl.lit(folder).alias("folder"),
-            "method",
-            pl.lit(dataset).alias("dataset"),
-            pl.col("sample_idx").alias("prompt"),
-            pl.col("turn_index").alias("turn"),
-            pl.when(ends).then(ids.list.head(end + 1)).otherwise(ids).alias("head"),
-            ends.alias("ends"),
-            pl.col("out_sig").alias("digest"),
-            pl.col("num_output").alias("tokens"),
-            pl.col("mean_accept").alias("mean"),
-            pl.lit(1).alias("one"),
-        )
-    ordered = sorted(parts, key=lambda name: list(DATASETS).index(name) if name in DATASETS else -1)
-    return pl.concat([parts[dataset] for dataset in ordered])
+    key, repeated = ["folder", "method", "dataset"], repeated_texts(texts)
+    rows = [dict.fromkeys(key) | row for row in rows_by(pairs, key[:2], _FIGURES)]
+    first = pairs.filter(pl.col("folder") == SOURCES[0][0]).partition_by("method", maintain_order=True)
+    by_dataset = rows_by(pl.concat(first), key, _FIGURES)
+    values = {
+        "sources": [flat(row) for row in rows],
+        "datasets": [flat(row) for row in by_dataset],
+        "repeated": repeated.to_dicts(),
+        "chain_over_tree": chain_over_tree(pairs).row("ratio"),
+        "needed": _NEEDED,
+        "curves": _curves(pairs),
+    }
+    tables = [_text(rows), _datasets_text(by_dataset), _repeated_text(repeated), within_width(_NEEDED)]
+    return Findings(list(_ladder(files, texts)), tables, values)
 
 
 def beside_autoregressive(texts: pl.DataFrame) -> pl.DataFrame:
@@ -130,30 +90,26 @@ def beside_autoregressive(texts: pl.DataFrame) -> pl.DataFrame:
     not excluded. A digest is of the tokens after the end too, of which autoregressive decoding has none and a round at
     most a block: a longer text that ends beyond what was released may be equal up to its end.
     """
-    plain = texts.filter(pl.col("method") == AUTOREGRESSIVE)
-    own = texts.filter(pl.col("method") != AUTOREGRESSIVE)
-    paired = own.join(plain, on=["folder", *TURN], suffix="_plain", maintain_order="left")
-    differs_at = pl.struct("head", "head_plain").map_elements(_first_difference, return_dtype=pl.Int64)
-    head_equal, both_end = pl.col("head") == pl.col("head_plain"), pl.col("ends") & pl.col("ends_plain")
-    digest_equal = pl.col("digest") == pl.col("digest_plain")
-    is_longer = (pl.col("tokens") - pl.col("tokens_plain")).is_between(1, BLOCK)
-    surely = digest_equal | (head_equal & both_end)
-    possibly = surely | (head_equal & is_longer & ~pl.col("ends") & ~pl.col("ends_plain"))
-    after_end = pl.col("ends") & (pl.col("tokens") > pl.col("head").list.len())
-    return paired.select(
-        "folder",
-        "method",
-        *TURN,
-        "one",
-        head_equal.cast(pl.Int64).alias("head_equal"),
-        (~head_equal).cast(pl.Int64).alias("diverges"),
-        differs_at.alias("diverges_at"),
-        (differs_at + (~head_equal).cast(pl.Int64)).alias("at_risk"),
-        digest_equal.cast(pl.Int64).alias("digest_equal"),
-        surely.cast(pl.Int64).alias("surely_equal"),
-        possibly.cast(pl.Int64).alias("possibly_equal"),
-        after_end.cast(pl.Int64).alias("after_end"),
-        pl.col("ends").cast(pl.Int64),
+    ids, head, key = pl.col("head"), pl.col("head").list.len(), ["folder", *TURN]
+    end = ids.list.eval((pl.element() == END_OF_TEXT).arg_max()).list.first()
+    texts = texts.with_columns(ends=ids.list.contains(END_OF_TEXT))
+    texts = texts.with_columns(head=pl.when("ends").then(ids.list.head(end + 1)).otherwise(ids))
+    is_plain = pl.col("method") == "ar"
+    paired = texts.filter(~is_plain).join(texts.filter(is_plain), on=key, suffix="_plain", maintain_order="left")
+    longer_by, neither_ends = pl.col("tokens") - pl.col("tokens_plain"), ~pl.col("ends") & ~pl.col("ends_plain")
+    paired = paired.with_columns(
+        diverges_at=pl.struct("head", "head_plain").map_elements(_first_difference, return_dtype=pl.Int64),
+        head_equal=ids == pl.col("head_plain"),
+        digest_equal=pl.col("digest") == pl.col("digest_plain"),
+        after_end=pl.col("ends") & (pl.col("tokens") > head),
+    )
+    equal, diverges = pl.col("head_equal"), ~pl.col("head_equal")
+    surely = pl.col("digest_equal") | (equal & pl.col("ends") & pl.col("ends_plain"))
+    return paired.with_columns(
+        diverges=diverges.cast(pl.Int64),
+        thousands_at_risk=(pl.col("diverges_at") + diverges.cast(pl.Int64)) / 1000,
+        surely_equal=surely,
+        possibly_equal=surely | (equal & longer_by.is_between(1, BLOCK) & neither_ends),
     )
 
 
@@ -163,32 +119,14 @@ def _first_difference(heads: Row) -> int:
     return next((at for at, (own, other) in enumerate(shared) if own != other), len(shared))
 
 
-def _row(part: pl.DataFrame) -> Row:
-    datasets = part["dataset"].unique(maintain_order=True).to_list()
-    return {
-        "folder": part["folder"][0],
-        "method": part["method"][0],
-        "dataset": datasets[0] if len(datasets) == 1 else None,
-        "turns": part.height,
-        **part.select(pl.sum(*_COUNTED)).row(0, named=True),
-        "head_equal_share": prompt_share(part, "head_equal", "one"),
-        # First differences per token that could have been the first.
-        "diverges": prompt_ratio(part, diverges=1, at_risk=-1),
-        "median_diverges_at": part.filter(pl.col("diverges") == 1)["diverges_at"].median(),
-    }
-
-
-def _json_row(row: Row) -> Row:
-    rate = row["diverges"].row("diverges_per_1000_tokens", factor=1000)
-    return flat(
-        {key: value for name in row for key, value in (rate if name == "diverges" else {name: row[name]}).items()}
-    )
-
-
-def _curve(part: pl.DataFrame) -> list[float]:
+def _curves(pairs: pl.DataFrame) -> list[Row]:
     """Share of the texts without a difference up to each position; a text that ended so remains so."""
-    first = part.select(pl.when(pl.col("diverges") == 1).then("diverges_at").otherwise(HEAD + 1)).to_series().to_numpy()
-    return [round(float((first >= position).mean()), 4) for position in _CURVE]
+    first = pl.when("head_equal").then(HEAD + 1).otherwise("diverges_at")
+    shares = pl.concat_list((first >= position).mean().round(4) for position in _CURVE)
+    return [
+        {"folder": folder, "method": method, "positions": list(_CURVE), "head_equal": equal}
+        for folder, method, equal in pairs.group_by("folder", "method", maintain_order=True).agg(shares).iter_rows()
+    ]
 
 
 def repeated_texts(texts: pl.DataFrame) -> pl.DataFrame:
@@ -196,39 +134,26 @@ def repeated_texts(texts: pl.DataFrame) -> pl.DataFrame:
 
     Columns: first, second, method, turns, equal.
     """
-    key, model = ["method", *TURN], pl.col("folder").replace_strict(_MODELS)
-    methods = texts.group_by(model.alias("model"), "method", maintain_order=True).agg(
-        pl.col("folder").unique(maintain_order=True)
-    )
-    rows = []
-    for _, method, (first, *later) in methods.iter_rows():
-        own = {
-            folder: texts.filter((pl.col("folder") == folder) & (pl.col("method") == method))
-            for folder in (first, *later)
-        }
-        for second in later:
-            shared = own[first].join(own[second], on=key, suffix="_second", maintain_order="left")
-            equal = int((shared["digest"] == shared["digest_second"]).sum())
-            rows.append({"first": first, "second": second, "method": method, "turns": shared.height, "equal": equal})
-    columns = {"first": pl.String, "second": pl.String, "method": pl.String, "turns": pl.Int64, "equal": pl.Int64}
-    return pl.DataFrame(rows, schema=columns)
+    is_first = pl.col("folder") == pl.col("folder").first().over("model", "method")
+    key = ["model", "method", *TURN]
+    both = texts.filter(is_first).join(texts.filter(~is_first), on=key, suffix="_later", maintain_order="left_right")
+    folders = (pl.col("folder").alias("first"), pl.col("folder_later").alias("second"))
+    is_equal = pl.col("digest") == pl.col("digest_later")
+    return both.group_by(*folders, "method", maintain_order=True).agg(turns=pl.len(), equal=is_equal.sum())
 
 
 def chain_over_tree(pairs: pl.DataFrame) -> Estimate:
     """Texts of the chain with equal first tokens, over those of DominoTree, paired, of the first folder with both."""
-    chain, tree = (pairs.filter(pl.col("method") == method) for method in (CHAIN, TREE))
-    folders = chain.join(tree, on="folder", how="semi", maintain_order="left")["folder"]
-    own, other = (frame.filter(pl.col("folder") == folders[0]) for frame in (chain, tree))
-    return prompt_ratio(
-        own.join(other, on=TURN, suffix="_tree", maintain_order="left"), head_equal=1, head_equal_tree=-1
-    )
+    chain, tree = (pairs.filter(pl.col("method") == method) for method in ("chain", TREE))
+    both = chain.join(tree, on=["folder", *TURN], suffix="_tree", maintain_order="left")
+    return prompt_ratio(both.filter(pl.col("folder") == pl.col("folder").first()), head_equal=1, head_equal_tree=-1)
 
 
 def _ladder(files: ReleasedFiles, texts: pl.DataFrame) -> Iterator[ComparedFigure]:
     """The acceptance lengths that their ladder states, of both builders."""
-    for folder in texts["folder"].unique(maintain_order=True):
-        for rung, method in enumerate(_RUNGS if folder.startswith(_LADDER) else ()):
-            own = texts.filter((pl.col("folder") == folder) & (pl.col("method") == method))
+    for folder in (folder for folder in _LABELS if folder.startswith(_LADDER)):
+        for rung, method in enumerate(_RUNGS):
+            own = texts.filter(pl.col("folder") == folder, pl.col("method") == method)
             pattern = r"both configurations — " + r"\d+\.\d+ → " * rung + r"(\d+\.\d+)"
             name = f"{method}, {folder.rpartition('/')[2]}: mean of datasets' macro averages"
             theirs = files.quoted_pattern(_README, pattern)
@@ -236,42 +161,33 @@ def _ladder(files: ReleasedFiles, texts: pl.DataFrame) -> Iterator[ComparedFigur
 
 
 def _text(rows: Sequence[Row]) -> str:
-    columns = [
-        ("as autoregressive decoding", "{label}"),
-        ("", "{method}"),
-        ("turns", "{turns}"),
-        ("first tokens equal", "{head_equal}"),
-        ("% [95 %]", "{head_equal_share:0%}"),
-        ("digest", "{digest_equal}"),
-        ("equal, at least", "{surely_equal}"),
-        ("at most", "{possibly_equal}"),
-        ("diverge per 1,000", "{diverges:1k}"),
-    ]
     labelled = [row | {"label": _LABELS[row["folder"]]} for row in rows]
     after_end = {row["label"]: "{label} {after_end} of {ends}".format_map(row) for row in labelled}
-    note = (
+    return table(
+        "llr",
+        "as autoregressive decoding = {label} | = {method} | turns = {turns} | "
+        "first tokens equal = {head_equal} | % [95 %] = {head_equal_share:0%} | "
+        "digest = {digest_equal} | equal, at least = {surely_equal} | at most = {possibly_equal} | "
+        "diverge per 1,000 = {diverges_per_1000_tokens:1}",
+        labelled,
         f"First tokens equal: no difference in the first {HEAD}, or in all of a shorter text up to its end. Digest: "
         "of the whole text. Their digests count a token after the end-of-sequence token where a round committed one; "
         f"of texts that end within {HEAD} tokens (last method of each): {'; '.join(after_end.values())}. So digests "
         "differ of texts that are equal: at least and at most say how many whole texts are. Diverge: first differences "
         "per 1,000 tokens before which none was. Ladder: three ways to score nodes; builder: the code that makes the "
-        "tree of the scores."
+        "tree of the scores.",
     )
-    return f"{table('llr', columns, labelled)}\n{within_width(note)}"
 
 
 def _datasets_text(rows: Sequence[Row]) -> str:
     """Texts with equal first tokens by dataset and method, of the first folder."""
-    equal: dict[str, Row] = {}
-    for row in rows:
-        equal.setdefault(row["dataset"], row | {"equal": []})["equal"].append(row["head_equal"])
-    methods = dict.fromkeys(row["method"] for row in rows)
-    columns = [(f"first tokens equal, {_LABELS[rows[0]['folder']]}", "{dataset}"), ("turns", "{turns}")]
-    columns += [(method, f"{{equal[{at}]}}") for at, method in enumerate(methods)]
-    return table("lr", columns, equal.values())
+    counts = pl.DataFrame([{name: row[name] for name in ("dataset", "turns", "method", "head_equal")} for row in rows])
+    wide = counts.pivot("method", index=["dataset", "turns"], values="head_equal")
+    first = f"first tokens equal, {_LABELS[rows[0]['folder']]}"
+    columns = [(first if name == "dataset" else name, f"{{{name}}}") for name in wide.columns]
+    return table("lr", columns, wide.to_dicts())
 
 
 def _repeated_text(repeated: pl.DataFrame) -> str:
     rows = [row | {"folders": f"{_LABELS[row['first']]} and {_LABELS[row['second']]}"} for row in repeated.to_dicts()]
-    columns = [("equal digests in two folders", "{folders}"), ("", "{method}"), ("", "{equal} of {turns}")]
-    return table("llr", columns, rows)
+    return table("llr", "equal digests in two folders = {folders} | = {method} | = {equal} of {turns}", rows)

@@ -12,19 +12,9 @@ import polars as pl
 
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import holm
-from simlab.analysis.table.estimates import prompt_ratio
-from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce.domino.records import (
-    DATASETS,
-    METHODS,
-    MODELS,
-    TREE,
-    TURN,
-    Model,
-    Setting,
-    with_conversations,
-)
-from simlab.studies.reproduce.released import ReleasedFiles, Row, flat, table
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
+from simlab.studies.reproduce.domino.records import DATASETS, METHODS, MODELS, SETTING, TREE, TURN, Figure, rows_by
+from simlab.studies.reproduce.released import ReleasedFiles, Row, table
 
 ROLLUPS = {
     **{label: (name,) for name, label in DATASETS.items()},
@@ -38,58 +28,81 @@ ROLLUPS = {
 RIVALS = {"domino": "Domino", **{name: METHODS[name] for name in ("ddtree_tb16", "caddtree", "dflash")}}
 """The methods that DominoTree is compared with: as records name them, and as tables do."""
 
-_FLAGS = {
-    "counted": pl.Boolean,
-    "theirs_side": pl.Int64,
-    "side": pl.Int64,
-    "pooled_side": pl.Int64,
-    "remains": pl.Boolean,
-    "remains_among_all": pl.Boolean,
-}
+IN_JSON = (
+    *("model", "temperature", "rival", "turns", "theirs_percent", "theirs_ci_low", "theirs_ci_high", "speed_ratio"),
+    *("length_ratio", "counted", "remains", "remains_among_all", "pooled_speed_ratio"),
+)
+"""What JSON has of a cell, where it is known."""
+
+_JUDGED = ("model", "rival", "counted", "theirs_side", "side", "pooled_side", "p_value")
 
 
-def paired_cells(files: ReleasedFiles, settings: Sequence[Setting]) -> list[Row]:
-    """All cells of their tables of comparisons; those of a model that count are corrected together.
+def paired_cells(files: ReleasedFiles, domino: pl.DataFrame, turns: pl.DataFrame) -> tuple[list[Row], pl.DataFrame]:
+    """All cells of their tables of comparisons, and what `judged` makes of them, which they have too.
+
+    Of each: model, temperature, rival, rollup, turns; theirs, in per cent; speed_ratio, ours of the same; length_ratio;
+    pooled_speed_ratio, of all tokens over all seconds, None where these were not released.
+    """
+    rows = {
+        (model.name, row["temp"], row["dataset_or_rollup"], row["comparison"]): (model, row)
+        for model in MODELS
+        for row in files.rows(model.table("pairwise_ci"))
+    }
+    reuse_baseline = {
+        (model.name, temperature)
+        for model in MODELS
+        for temperature, folder in model.summaries.items()
+        if files.value(f"{folder}/MANIFEST.json").get("skip_baseline") is True
+    }
+    figures: dict[str, Figure] = {
+        "speed_ratio": {"first": 1, "second": -1},
+        "length_ratio": {"mean": 1, "mean_rival": -1},
+        "pooled_speed_ratio": _pooled_speed,
+    }
+    cells = rows_by(_paired(domino, turns), [*SETTING, "rival", "rollup"], figures)
+    for cell in cells:
+        where = (cell["temperature"], cell["rollup"], f"DominoTree (16) vs {cell['rival']}")
+        model, row = rows[cell["model"], *where]
+        percent, low, high = (float(row[name]) for name in ("delta_pct", "ci_low", "ci_high"))
+        by_turn, pooled = cell["speed_ratio"], cell["pooled_speed_ratio"]
+        cell |= {
+            "theirs": files.quoted(model.table("pairwise_ci"), percent, f"delta_pct of {', '.join(where)}"),
+            "theirs_percent": round(percent, 4),
+            "theirs_ci_low": round(low, 4),
+            "theirs_ci_high": round(high, 4),
+            "counted": cell["rival"] == "Domino" or (model.name, cell["temperature"]) not in reuse_baseline,
+            "theirs_side": int(low > 0) - int(high < 0),
+            "side": by_turn.side_of(),
+            "pooled_side": None if pooled is None else pooled.side_of(),
+            "p_value": by_turn.p_value,
+        }
+    verdicts = judged(pl.DataFrame([{name: cell[name] for name in _JUDGED} for cell in cells]))
+    return [cell | verdict for cell, verdict in zip(cells, verdicts.to_dicts(), strict=True)], verdicts
+
+
+def judged(cells: pl.DataFrame) -> pl.DataFrame:
+    """Cells, and whether what they show is shown by ours too: alone (remains), and among all (remains_among_all).
+
+    Among all: corrected by Holm together with all of the model that count.
 
     Args:
-        files: of the release.
-        settings: of both models, at all temperatures.
-
-    Returns:
-        model, temperature, rollup and rival; theirs, in per cent; by_turn, ours of the same as a ratio; pooled, all
-        tokens over all seconds, None where these were not released; row, what JSON has; and for `count_comparisons`
-        whether it is counted, on which side of no difference theirs, ours and the pooled interval lie, and whether
-        what they show is shown by ours too, alone (remains) and among all of the model that count.
+        cells: model, counted, p_value, and theirs_side, side and pooled_side: on which side of no difference their
+            interval, ours, and ours of pooled speeds lie, the latter null where it is not known.
     """
-    cells: list[Row] = []
-    for model in MODELS:
-        rows = files.rows(model.pairwise)
-        own = [setting for setting in settings if setting.model.name == model.name]
-        cells += among_all([cell for setting in own for cell in _cells(files, setting, rows)])
-    return [cell | {"row": _row(cell)} for cell in cells]
+    models = cells.partition_by("model", maintain_order=True)
+    p_value = pl.when("counted").then("p_value").otherwise(float("nan"))
+    adjusted = np.concatenate([holm(part.select(p_value).to_series().to_numpy()) for part in models])
+    remains = (pl.col("theirs_side") != 0) & (pl.col("side") == pl.col("theirs_side"))
+    among_all = remains & pl.col("counted") & (pl.col("adjusted") < 1 - LEVEL)
+    verdicts = pl.concat(models).with_columns(pl.Series("adjusted", adjusted))
+    return verdicts.with_columns(remains=remains, remains_among_all=among_all)
 
 
-def among_all(cells: Sequence[Row]) -> list[Row]:
-    """Cells with p-values corrected together by Holm; those that do not count are left out of that."""
-    p_values = [cell["by_turn"].p_value if cell["counted"] else float("nan") for cell in cells]
-    adjusted = holm(np.array(p_values, np.float64))
-    return [
-        cell | {"remains_among_all": cell["counted"] and cell["remains"] and bool(p_value < 1 - LEVEL)}
-        for cell, p_value in zip(cells, adjusted, strict=True)
-    ]
+def count_comparisons(verdicts: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """How many cells count, how many of these they show to differ, and how many of these still do.
 
-
-def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
-    """How many of some cells count, how many of these they show to differ, and how many of these still do.
-
-    Args:
-        cells: as `paired_cells` has them.
-        only: values of keys, such as ``model``; others are left out.
+    Of all cells, of each model, and of each model over each rival, by these names.
     """
-    values = [
-        [cell[name] for name in _FLAGS] for cell in cells if all(cell[key] == value for key, value in only.items())
-    ]
-    flags = pl.DataFrame(values, schema=_FLAGS, orient="row")
     counted, theirs, pooled = pl.col("counted"), pl.col("theirs_side"), pl.col("pooled_side")
     shown = counted & (theirs != 0)
     numbers = {
@@ -105,152 +118,80 @@ def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
         "remain_pooled": shown & (pooled == theirs),
         "sign_changed_pooled": shown & (pooled == -theirs),
     }
-    sums = flags.select(number.sum().alias(name) for name, number in numbers.items())
-    return {"cells": flags.height, **sums.row(0, named=True)}
-
-
-def comparisons_text(cells: Sequence[Row]) -> str:
-    """How many of their comparisons remain, by model and by the other method."""
-    groups: dict[str, dict[str, str]] = {"all": {}, **{cell["model"]: {"model": cell["model"]} for cell in cells}}
-    for cell in cells:
-        groups[f"{cell['model']} over {cell['rival']}"] = {key: cell[key] for key in ("model", "rival")}
-    columns = [
-        ("paired comparisons", "{name}"),
-        ("cells", "{cells}"),
-        ("counted", "{counted}"),
-        ("they show", "{shown}"),
-        ("remain", "{remain}"),
-        ("by Holm", "{remain_among_all}"),
-        ("with seconds", "{shown_with_pooled}"),
-        ("pooled", "{remain_pooled}"),
-        ("sign", "{sign_changed_pooled}"),
+    groups = (pl.lit("all"), pl.col("model"), pl.format("{} over {}", "model", "rival"))
+    sums = [
+        verdicts.group_by(group.alias("name"), maintain_order=True).agg(
+            pl.len().alias("cells"), *(number.sum().alias(name) for name, number in numbers.items())
+        )
+        for group in groups
     ]
-    rows = [{"name": name, **count_comparisons(cells, **only)} for name, only in groups.items()]
-    note = (
+    return {row.pop("name"): row for row in pl.concat(sums).to_dicts()}
+
+
+def comparisons_text(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """How many of their comparisons remain, by model and by the other method."""
+    return table(
+        "lr",
+        "paired comparisons = {name} | cells = {cells} | counted = {counted} | they show = {shown} | "
+        "remain = {remain} | by Holm = {remain_among_all} | with seconds = {shown_with_pooled} | "
+        "pooled = {remain_pooled} | sign = {sign_changed_pooled}",
+        [{"name": name, **numbers} for name, numbers in counts.items()],
         "Counted: the others divide by an autoregressive baseline of another session. They show: their interval "
         "excludes 0. Remain: so does ours, over prompts, turns of a conversation together. By Holm: corrected among "
         "the cells of the model that count. Pooled: by all tokens over all seconds instead of the mean of each turn's "
-        "speed, where seconds were released; sign: then the interval lies on the other side of 0."
+        "speed, where seconds were released; sign: then the interval lies on the other side of 0.",
     )
-    return f"{table('lr', columns, rows)}\n{within_width(note)}"
 
 
 def overall_text(cells: Sequence[Row]) -> str:
-    """DominoTree over each other method, all datasets together."""
-    columns = [
-        ("DominoTree over, all datasets", "{model} T={temperature}"),
-        ("", "{rival}"),
-        ("speed, per turn [95 %]", "{by_turn:3}"),
-        ("speed, pooled", "{shown_pooled}"),
-        ("macro length", "{lengths:3}"),
-        ("", "{shown_counted}"),
-    ]
-    rows = [
-        cell
-        | {"shown_pooled": "seconds not released" if cell["pooled"] is None else f"{cell['pooled']:3}"}
-        | {"shown_counted": "" if cell["counted"] else "not counted"}
-        for cell in cells
-        if cell["rollup"] == "Overall"
-    ]
-    note = (
+    """DominoTree over each other method, in cells of all datasets together."""
+    unknown = "seconds not released"
+    return table(
+        "llrrrl",
+        "DominoTree over, all datasets = {model} T={temperature} | = {rival} | "
+        "speed, per turn [95 %] = {speed_ratio:3} | speed, pooled = {pooled_speed} | "
+        "macro length = {length_ratio:3} | = {is_counted}",
+        [
+            cell
+            | {"pooled_speed": unknown if cell["pooled_speed_ratio"] is None else f"{cell['pooled_speed_ratio']:3}"}
+            | {"is_counted": "" if cell["counted"] else "not counted"}
+            for cell in cells
+        ],
         "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "
         "README, another session; DDTree@16, CaDDTree and DFlash have another drafter, and each side is over its own "
-        "program's autoregressive decoding."
-    )
-    return f"{table('llrrrl', columns, rows)}\n{within_width(note)}"
-
-
-def _row(cell: Row) -> Row:
-    theirs = {"percent": cell["theirs"].value, "ci_low": cell["theirs_low"], "ci_high": cell["theirs_high"]}
-    named = {name: cell[name] for name in ("model", "temperature", "rival", "turns")}
-    named |= {f"theirs_{name}": round(value, 4) for name, value in theirs.items()}
-    named |= {"speed_ratio": cell["by_turn"], "length_ratio": cell["lengths"]}
-    named |= {name: cell[name] for name in ("counted", "remains", "remains_among_all")}
-    return flat(named if cell["pooled"] is None else named | {"pooled_speed_ratio": cell["pooled"]})
-
-
-def _cells(files: ReleasedFiles, setting: Setting, rows: Sequence[Mapping[str, str]]) -> list[Row]:
-    turns, cells = _turns(setting), []
-    for rival in RIVALS:
-        paired = _paired(turns, rival)
-        for rollup, datasets in ROLLUPS.items():
-            part = paired.filter(pl.col("dataset").is_in(datasets))
-            if part.height:
-                cells.append(_cell(files, setting, rollup, rival, part, rows))
-    return cells
-
-
-def _turns(setting: Setting) -> dict[str, pl.DataFrame]:
-    """The turns of each method; the first is left out where their table leaves it out."""
-    tree = setting.own.filter(pl.col("method") == TREE)
-    return {
-        "tree": tree.filter(pl.col("place") > 0) if setting.model.tree_drops_first else tree,
-        "tree's ar": setting.own.filter(pl.col("method") == "ar"),
-        "domino": setting.chosen,
-        **{name: with_conversations(setting.reference.filter(pl.col("method") == name), tree) for name in METHODS},
-    }
-
-
-def _paired(turns: Mapping[str, pl.DataFrame], rival: str) -> pl.DataFrame:
-    """A row for each turn of both: speeds as they compare them (first, second), lengths, tokens and seconds."""
-    columns = [*TURN, "tokens_per_s", "mean", "tokens", "seconds"]
-    paired = (
-        turns["tree"]
-        .select(columns)
-        .join(turns[rival].select(columns), on=TURN, suffix="_rival", maintain_order="left")
-    )
-    if rival == "domino":
-        return paired.with_columns(pl.col("tokens_per_s").alias("first"), pl.col("tokens_per_s_rival").alias("second"))
-    for name, base in (("ar", "tree's ar"), ("plain", "baseline")):
-        own = turns[base].select(*TURN, pl.col("tokens_per_s", "tokens", "seconds").name.suffix(f"_{name}"))
-        paired = paired.join(own, on=TURN, maintain_order="left")
-    return paired.with_columns(
-        (pl.col("tokens_per_s") / pl.col("tokens_per_s_ar")).alias("first"),
-        (pl.col("tokens_per_s_rival") / pl.col("tokens_per_s_plain")).alias("second"),
+        "program's autoregressive decoding.",
     )
 
 
-def _cell(
-    files: ReleasedFiles,
-    setting: Setting,
-    rollup: str,
-    rival: str,
-    paired: pl.DataFrame,
-    rows: Sequence[Mapping[str, str]],
-) -> Row:
-    row, where = _their_row(setting.model, rows, setting.temperature, rollup, rival)
+def _paired(domino: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
+    """A row for each turn of DominoTree and each rival, in each rollup that has its dataset.
+
+    Columns: model, temperature, rival, rollup, those of the turn; speeds as they compare them (first, second); lengths,
+    tokens and seconds of DominoTree, of the rival, and of the autoregressive decoding that each is over.
+    """
+    key, measures = [*SETTING, *TURN], ["tokens_per_s", "mean", "tokens", "seconds"]
+    method, rivals = pl.col("method"), pl.Enum(list(RIVALS.values()))
+    chosen = domino.filter("kept", pl.col("arm") == pl.col("best_arm")).with_columns(method=pl.lit("domino"))
+    rival = method.replace_strict(RIVALS, return_dtype=rivals).alias("rival")
+    others = [frame.filter(method.is_in(list(RIVALS))).select(*key, rival, *measures) for frame in (chosen, turns)]
+    paired = turns.filter("kept", method == TREE).select(*key, *measures)
+    paired = paired.join(pl.concat(others), on=key, suffix="_rival", maintain_order="left_right")
+    for plain in ("ar", "baseline"):
+        of_plain = turns.filter(method == plain).select(*key, *measures)
+        paired = paired.join(of_plain, on=key, how="left", suffix=f"_{plain}", maintain_order="left")
+    speed, other = pl.col("tokens_per_s"), pl.col("tokens_per_s_rival")
+    is_domino = pl.col("rival") == "Domino"
+    paired = paired.with_columns(
+        first=pl.when(is_domino).then(speed).otherwise(speed / pl.col("tokens_per_s_ar")),
+        second=pl.when(is_domino).then(other).otherwise(other / pl.col("tokens_per_s_baseline")),
+    )
+    rollups = pl.DataFrame({"rollup": list(ROLLUPS), "dataset": list(ROLLUPS.values())}).explode("dataset")
+    sorted_by_rival = paired.sort(*SETTING, "rival", maintain_order=True)
+    return sorted_by_rival.join(rollups, on="dataset", maintain_order="left_right")
+
+
+def _pooled_speed(paired: pl.DataFrame) -> Estimate | None:
     powers = {"tokens": 1, "seconds": -1, "tokens_rival": -1, "seconds_rival": 1}
-    if rival != "domino":
-        powers |= {"tokens_ar": -1, "seconds_ar": 1, "tokens_plain": 1, "seconds_plain": -1}
-    are_released = not any(paired[name].null_count() for name in powers)
-    by_turn = prompt_ratio(paired, first=1, second=-1)
-    pooled = prompt_ratio(paired, **powers) if are_released else None
-    low, high = float(row["ci_low"]), float(row["ci_high"])
-    theirs_side = int(low > 0) - int(high < 0)
-    return {
-        **setting.key,
-        "rollup": rollup,
-        "rival": RIVALS[rival],
-        "turns": paired.height,
-        "theirs": files.quoted(setting.model.pairwise, float(row["delta_pct"]), f"delta_pct of {where}"),
-        "theirs_low": low,
-        "theirs_high": high,
-        "by_turn": by_turn,
-        "pooled": pooled,
-        "lengths": prompt_ratio(paired, mean=1, mean_rival=-1),
-        "counted": rival == "domino" or not setting.reuses_baseline,
-        "theirs_side": theirs_side,
-        "side": by_turn.side_of(),
-        "pooled_side": None if pooled is None else pooled.side_of(),
-        "remains": theirs_side != 0 and by_turn.side_of() == theirs_side,
-    }
-
-
-def _their_row(
-    model: Model, rows: Sequence[Mapping[str, str]], temperature: str, rollup: str, rival: str
-) -> tuple[Mapping[str, str], str]:
-    """The only row of a comparison in their table, and where it is."""
-    label = f"DominoTree (16) vs {RIVALS[rival]}"
-    key = {"temp": temperature, "dataset_or_rollup": rollup, "comparison": label}
-    (row,) = [row for row in rows if all(row[name] == value for name, value in key.items())]
-    return row, ", ".join(key.values())
+    if paired["rival"][0] != "Domino":
+        powers |= {"tokens_ar": -1, "seconds_ar": 1, "tokens_baseline": 1, "seconds_baseline": -1}
+    return None if any(paired[name].null_count() for name in powers) else prompt_ratio(paired, **powers)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from simlab.analysis.table.text import number, within_width
-from simlab.studies.reproduce.released import Row, columns, table
+from simlab.analysis.table.text import number
+from simlab.studies.reproduce.released import Row, table
 from simlab.studies.reproduce.specdecode.chains import ADAPTIVE, BATCHES, FIRST_LENGTH, THEIR_BATCHES
 
 SHOWN_POLICIES = ("k=3", "oracle")
@@ -90,8 +90,7 @@ def tables_text(rows: Mapping[str, Sequence[Row]]) -> list[str]:
         batches, shown = _BATCHES.get(name, ((1,), (1,)))
         named = [row for row in rows[name] if row.get("policy", SHOWN_POLICIES[0]) in SHOWN_POLICIES]
         cells = [_cells(row, batches.index(batch)) | {"batch": batch} for row in named for batch in shown]
-        note = f"\n{within_width(_NOTES[name])}" if name in _NOTES else ""
-        texts.append(table(sides, columns(*lines), cells) + note)
+        texts.append(table(sides, " | ".join(lines), cells, _NOTES.get(name, "")))
     return texts
 
 

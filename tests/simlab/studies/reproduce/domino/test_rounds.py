@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from made_up_domino import made_up_contents, parsed
 from released_data import made_up_release, real_release, values_of
 
-from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.estimates import Estimate
-from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS, among_all, count_comparisons
+from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS, count_comparisons, judged
 from simlab.studies.reproduce.domino.records import DATASETS, MODELS, TEMPERATURES
 from simlab.studies.reproduce.domino.rounds import domino_rounds
 from simlab.studies.reproduce.options import ReproduceOptions
@@ -49,7 +48,7 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
         for temperature in TEMPERATURES:
             row, own = arms[model.name, temperature], {}
             for arm in ("graph", "eager"):
-                folder = f"results/raw/domino_official/{model.folder}/T{temperature}/{arm}_"
+                folder = f"results/raw/domino_official/{model.name.lower()}/T{temperature}/{arm}_"
                 names = [
                     f"{folder}{dataset}.jsonl"
                     for dataset in DATASETS
@@ -114,27 +113,23 @@ def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: d
 
 def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_counted: bool = True) -> dict[str, Any]:
     """A cell whose own interval lies above 1, with theirs and the pooled interval above or below."""
-    return {
-        "by_turn": Estimate(1.1, Interval(1.05, 1.15), p_value, 9),
-        "counted": is_counted,
-        "theirs_side": theirs,
-        "side": 1,
-        "pooled_side": pooled,
-        "remains": theirs == 1,
-        "remains_among_all": False,
-    }
+    sides = {"theirs_side": theirs, "side": 1, "pooled_side": pooled}
+    return {"model": "a model", "rival": "a rival", "counted": is_counted, "p_value": p_value, **sides}
+
+
+def remain_among_all(*cells: dict[str, Any]) -> list[bool]:
+    return judged(pl.DataFrame(cells))["remains_among_all"].to_list()
 
 
 def test_p_values_are_corrected_by_hand() -> None:
-    """0.012, 0.03 and 0.04 become 0.036, 0.06 and 0.06; one that does not count is no part of the family."""
-    cells = among_all([cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)])
-    assert [cell["remains_among_all"] for cell in cells] == [False, True, False, False]
-    assert all(one["remains_among_all"] for one in among_all([cell_of(0.02), cell_of(0.024)]))
-    left_out = among_all([cell_of(0.02), cell_of(0.024), cell_of(0.9, is_counted=False)])
-    assert [one["remains_among_all"] for one in left_out] == [True, True, False], (
-        "with three they would be 0.06 and 0.06"
-    )
-    assert not among_all([cell_of(0.001, theirs=-1)])[0]["remains_among_all"], "theirs points the other way"
+    """0.012, 0.03 and 0.04 become 0.036, 0.06 and 0.06; one that does not count, or of another model, is no part."""
+    cells = [cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)]
+    assert remain_among_all(*cells) == [False, True, False, False]
+    both = [cell_of(0.02), cell_of(0.024)]
+    assert remain_among_all(*both, *(cell | {"model": "another"} for cell in both)) == [True] * 4
+    left_out = remain_among_all(*both, cell_of(0.9, is_counted=False))
+    assert left_out == [True, True, False], "with three they would be 0.06 and 0.06"
+    assert remain_among_all(cell_of(0.001, theirs=-1)) == [False], "theirs points the other way"
 
 
 def test_comparisons_are_counted_by_direction() -> None:
@@ -147,7 +142,9 @@ def test_comparisons_are_counted_by_direction() -> None:
         cell_of(0.01, pooled=1, is_counted=False),
         cell_of(0.01),
     ]
-    found = count_comparisons(cells)
+    counts = count_comparisons(judged(pl.DataFrame(cells)))
+    found = counts["all"]
+    assert counts == dict.fromkeys(("all", "a model", "a model over a rival"), found)
     assert (found["cells"], found["left_out"], found["left_out_shown"], found["counted"]) == (7, 1, 1, 6)
     assert (found["shown"], found["shown_faster"], found["remain"], found["shown_by_ours_alone"]) == (5, 4, 4, 1)
     assert (found["shown_with_pooled"], found["remain_pooled"], found["sign_changed_pooled"]) == (4, 1, 2)
