@@ -74,13 +74,10 @@ def _table_lines(path: Path) -> list[str]:
     """Each column of a Parquet file: its dtype, and the sum of its numbers or its different values."""
     frame = pl.read_parquet(path)
     lines = [f"{frame.height} rows"]
-    for name, dtype in frame.schema.items():
-        column = frame[name]
-        if dtype.is_numeric():
-            total = column.sum()
-            lines.append(f"{name} {dtype}: {_short(float(total))}, {column.null_count()} null")
-        else:
-            lines.append(f"{name} {dtype}: {column.n_unique()} different, {column.null_count()} null")
+    for column in frame:
+        is_number = column.dtype.is_numeric()
+        value = f"sum {_short(float(column.sum()))}" if is_number else f"{column.n_unique()} different"
+        lines.append(f"{column.name} {column.dtype}: {value}, {column.null_count()} null")
     return lines
 
 

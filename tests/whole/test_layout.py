@@ -20,7 +20,7 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 29_250,
+    "simlab": 28_500,
     "traces": 11_550,
     "policies": 14_450,
     "analysis": 12_850,

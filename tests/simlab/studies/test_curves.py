@@ -120,18 +120,6 @@ def test_without_prices_it_says_how_to_get_them(trace: Path, tmp_path: Path, mon
     assert "not finished" in refused(curves, trace, cost=tmp_path / "unfinished.json")
 
 
-def test_the_packaged_trace_has_raw_and_calibrated_curves() -> None:
-    table = curves(limit=2, budget=16)
-    value = value_of(table)
-    assert [(row["edges"], row["rule"]) for row in value["rows"]] == [
-        (edges, rule) for edges in ("raw", "calibrated") for rule in RULES
-    ]
-    stops = [(one["num_drafted"][FIRST], one["tokens_per_s"]) for one in value["worst_curves"]]
-    least = [1 - curve[n] / max(curve) for n, curve in stops]
-    assert least == pytest.approx([row["worst_regret_share"] for row in value["rows"] if row["rule"] == FIRST])
-    assert "Fewer than 20 prompts" in table.text()
-
-
 def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path) -> None:
     whole, sliced = (value_of(curves(trace, cost=cost, by=by))["rows"] for by in (None, "context"))
     lengths = [len(record.prompt.token_ids) for record in open_trace(trace).sequences() if len(record.text) > 1]
