@@ -67,7 +67,7 @@ def test_outputs_are_those_that_were_kept(session: Path, tmp_path: Path, monkeyp
 
 
 def main() -> None:
-    """Write what the commands of each session print and write today; new ones stand at its end."""
+    """Write what the commands of each session print and write today."""
     os.environ["COLUMNS"] = WIDTH
     for session in sorted(OUTPUTS.glob("*.txt")):
         kept = session.read_text(encoding="utf-8").splitlines()

@@ -146,7 +146,11 @@ def held_out_errors(cells: pl.DataFrame, k_ms: float) -> Row:
     left = cells.filter(pl.col("context").is_in(HELD_OUT))
     prices = {"profile": pl.col("profiled_ms"), "additive": pl.col("floor_ms") + k_ms * pl.col("context_tokens")}
     squares = {name: ((price - pl.col("median_ms")) ** 2).sum() for name, price in prices.items()}
-    by_size = left.group_by("sweep", "tokens").agg(**squares).sort("sweep", "tokens")
+    by_size = (
+        left.sort("sweep", "tokens", maintain_order=True)
+        .group_by("sweep", "tokens", maintain_order=True)
+        .agg(**squares)
+    )
     sums = np.ascontiguousarray(by_size.select(*prices).to_numpy())
     profile, additive = np.sqrt(sums.sum(axis=0) / left.height).tolist()
     (reduction,) = ratio_estimates(log_products(sums, np.array([[0.5, -0.5]])))
@@ -167,7 +171,8 @@ def context_slope(cells: pl.DataFrame) -> Estimate:
     """
     samples = cells.select("tokens", x=pl.col("context_tokens").cast(pl.Float64), y="samples_ms").explode("y")
     x, y = ((pl.col(name) - pl.col(name).mean()) for name in ("x", "y"))
-    by_size = samples.group_by("tokens").agg(products=(x * y).sum(), squares=(x * x).sum()).sort("tokens")
+    by_size = samples.group_by("tokens", maintain_order=True).agg(products=(x * y).sum(), squares=(x * x).sum())
+    by_size = by_size.sort("tokens")
     sums = by_size.select("products", "squares").to_numpy()
     total, shares = sums.sum(axis=0), sums[:, 1] / sums[:, 1].sum()
     without = total - sums

@@ -260,7 +260,7 @@ def _checked(checks: list[Row]) -> tuple[Row, str]:
     )
     verdict = "All that the trace can show is equal."
     if differing:
-        verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
+        verdict = f"Not a reproduction. Of what must be equal differ: {', '.join(differing)}."
     if unknown:
         verdict += f" Not known: {', '.join(unknown)}."
     shown = "must be equal = {what} | theirs = {theirs} | ours = {ours} | = {state}"

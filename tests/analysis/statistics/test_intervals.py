@@ -96,6 +96,8 @@ def test_prompts_without_rounds_change_nothing() -> None:
     tokens[:2] = 6, 12
     found = ratio_interval(tokens, tokens / 2)
     assert (found.low, found.high) == pytest.approx((2.0, 2.0))
+    with np.errstate(invalid="raise"):
+        log_products(np.zeros((2, 1)), np.ones((1, 1)))
 
 
 def test_one_wide_table_gives_what_its_parts_give() -> None:

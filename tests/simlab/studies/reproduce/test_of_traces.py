@@ -244,7 +244,7 @@ def test_the_budget_is_chosen_on_dev_prompts(judged: Trace, folder: Path) -> Non
     assert [row["theirs"] for row in value["rows"]] == [6.57, 9.54, 4.78, 6.75]
     assert [row["policy"] for row in value["rows"]] == ["chain", value["chosen"]] * 2
     assert value["differing"] == ["new tokens, at most", "number of prompts", "budgets tried"]
-    assert "Not a reproduction: 3 of what must be equal" in reproduction.text()
+    assert "Of what must be equal differ: new tokens, at most, number of prompts, budgets tried." in reproduction.text()
     assert "on dev prompts" in reproduction.text()
 
 
