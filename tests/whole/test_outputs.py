@@ -30,9 +30,10 @@ COMMAND = "$ simlab "
 
 @contextmanager
 def session_folder(folder: Path) -> Iterator[None]:
-    """Run in a folder in which recorded answers and checkpoints have short names."""
+    """Run in a folder in which data have short names: lines that are broken would depend on where the clone is."""
     (folder / "engines").symlink_to(TESTS / "data" / "engines")
     (folder / "checkpoints").symlink_to(REPOSITORY / "real_runner" / "data")
+    (folder / "costs").symlink_to(REPOSITORY / "traces" / "data" / "costs")
     before = Path.cwd()
     os.chdir(folder)
     try:
