@@ -29,24 +29,28 @@ COMMAND = "$ simlab "
 
 
 @contextmanager
-def session_folder(folder: Path) -> Iterator[None]:
-    """Run in a folder in which data have short names: lines that are broken would depend on where the clone is."""
+def session_folder(parent: Path) -> Iterator[Path]:
+    """Run in a folder in which data have short names, with nothing in the cache: both may be told in outputs."""
+    folder, before = parent / "session", Path.cwd()
+    folder.mkdir()
     (folder / "engines").symlink_to(TESTS / "data" / "engines")
     (folder / "checkpoints").symlink_to(REPOSITORY / "real_runner" / "data")
     (folder / "costs").symlink_to(REPOSITORY / "traces" / "data" / "costs")
-    before = Path.cwd()
     os.chdir(folder)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SIMLAB_CACHE", str(parent / "cache"))
+            patch.setenv("COLUMNS", WIDTH)
+            yield folder
     finally:
         os.chdir(before)
 
 
-def outputs_of(kept: list[str], folder: Path) -> list[str]:
+def outputs_of(kept: list[str], parent: Path) -> list[str]:
     """What the commands of a kept session print today, and what is in the files that they write."""
     lines: list[str] = []
     commands = [line for line in kept if line.startswith(COMMAND)]
-    with session_folder(folder):
+    with session_folder(parent) as folder:
         if any("confirmed" in command for command in commands):
             lines += ["A run that was made up, confirmed:", *printed_lines(write_confirmation(folder / "confirmed"))]
         for command in commands:
@@ -60,8 +64,7 @@ def outputs_of(kept: list[str], folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("session", sorted(OUTPUTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_outputs_are_those_that_were_kept(session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", WIDTH)
+def test_outputs_are_those_that_were_kept(session: Path, tmp_path: Path) -> None:
     kept = session.read_text(encoding="utf-8").splitlines()
     difference = first_difference(outputs_of(kept, tmp_path), kept)
     assert not difference, f"{session.name}, {difference}\nIf it is meant: `make golden`"
@@ -69,7 +72,6 @@ def test_outputs_are_those_that_were_kept(session: Path, tmp_path: Path, monkeyp
 
 def main() -> None:
     """Write what the commands of each session print and write today."""
-    os.environ["COLUMNS"] = WIDTH
     for session in sorted(OUTPUTS.glob("*.txt")):
         kept = session.read_text(encoding="utf-8").splitlines()
         with TemporaryDirectory() as folder:
