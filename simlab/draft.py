@@ -52,6 +52,12 @@ class Marginals:
         """D, the positions drafted ahead."""
         return len(self.offsets) - 1
 
+    @property
+    def counts(self) -> Ints:
+        """int32 ``[D]``, candidates of each depth."""
+        # As what is read of a trace: kernels are compiled once for both.
+        return read_only(np.diff(self.offsets))
+
     def at(self, depth: int) -> tuple[Ints, Floats]:
         """Ids and log-probs kept at a depth, counted from 1."""
         low, high = self.offsets[depth - 1], self.offsets[depth]
@@ -76,14 +82,14 @@ class Marginals:
 
 @kernel
 def _first_ranks(ids: Ints, log_probs: Floats, offsets: Ints, top_k: int) -> tuple[Ints, Floats, Ints]:
-    cut = np.zeros_like(offsets)
+    cut = np.zeros(offsets.size, np.int32)
     for depth in range(1, offsets.size):
         cut[depth] = cut[depth - 1] + min(offsets[depth] - offsets[depth - 1], top_k)
     cut_ids, cut_log_probs = np.empty(cut[-1], np.int32), np.empty(cut[-1], np.float32)
     for depth in range(1, offsets.size):
-        low, end = offsets[depth - 1], offsets[depth - 1] + cut[depth] - cut[depth - 1]
-        cut_ids[cut[depth - 1] : cut[depth]] = ids[low:end]
-        cut_log_probs[cut[depth - 1] : cut[depth]] = log_probs[low:end]
+        skipped = offsets[depth - 1] - cut[depth - 1]
+        for index in range(cut[depth - 1], cut[depth]):
+            cut_ids[index], cut_log_probs[index] = ids[skipped + index], log_probs[skipped + index]
     return cut_ids, cut_log_probs, cut
 
 

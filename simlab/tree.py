@@ -32,7 +32,8 @@ class DraftTree:
             raise ValueError(f"tokens {tokens.shape} and parents {parents.shape} must be flat and equally long")
         if not _parents_first(parents):
             raise ValueError("node 0 must be the root (parent -1) and every other parent must stand before its child")
-        if not _siblings_distinct(tokens, parents):
+        edges = np.sort(parents[1:].astype(np.int64) << 32 | tokens[1:].astype(np.int64) & 0xFFFFFFFF)
+        if (edges[1:] == edges[:-1]).any():
             raise ValueError("siblings must be distinct tokens")
         object.__setattr__(self, "tokens", read_only(tokens))
         object.__setattr__(self, "parents", read_only(parents))
@@ -100,18 +101,6 @@ def _parents_first(parents: Ints) -> bool:
 
 
 @kernel
-def _siblings_distinct(tokens: Ints, parents: Ints) -> bool:
-    edges = np.empty(tokens.size - 1, np.int64)
-    for node in range(1, tokens.size):
-        edges[node - 1] = (np.int64(parents[node]) << 32) | (np.int64(tokens[node]) & 0xFFFFFFFF)
-    edges.sort()
-    for edge in range(1, edges.size):  # noqa: SIM110 - compiled
-        if edges[edge] == edges[edge - 1]:
-            return False
-    return True
-
-
-@kernel
 def _depths(parents: Ints) -> Ints:
     depths = np.zeros(parents.size, np.int32)
     for node in range(1, parents.size):
@@ -124,7 +113,8 @@ def _ancestor_mask(parents: Ints) -> Bools:
     mask = np.zeros((parents.size, parents.size), np.bool_)
     mask[0, 0] = True
     for node in range(1, parents.size):
-        mask[node] = mask[parents[node]]
+        for above in range(node):
+            mask[node, above] = mask[parents[node], above]
         mask[node, node] = True
     return mask
 

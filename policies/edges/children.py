@@ -38,6 +38,15 @@ class Children(NamedTuple):
 
 
 @kernel
+def num_widest(counts: Ints, top_k: int) -> int:
+    """The most candidates that are read at any of some depths; 0 without depths."""
+    widest = 0
+    for depth in range(counts.size):
+        widest = max(widest, min(counts[depth], top_k))
+    return widest
+
+
+@kernel
 def empty_children(num_depths: int, most_kept: int) -> Children:
     """Children to be filled, for as many candidates at each depth, in one or two lists."""
     size = 2 * num_depths * most_kept

@@ -44,7 +44,8 @@ def take_in_order(
         fit_weights(correction, children)
         num_depths = children.starts.shape[1]
         weights = np.empty(2 * num_depths, np.float64)
-        weights[:num_depths] = weights[num_depths:] = correction.weights
+        for depth in range(num_depths):
+            weights[depth] = weights[num_depths + depth] = correction.weights[depth]
         num = take_corrected_into(lattice, correction, weights, before_root, root_token, width, buffers)
     else:
         num = take_into(lattice, root_token, width, buffers)
@@ -68,3 +69,11 @@ def insert_true_path(tree: Ints, true_ranks: Ints, insertions: Shorts) -> None:
             insertions[depth] = node
             depth += 1
             here = node
+
+
+@kernel
+def keep_path_scores(path_scores: Doubles, scores: Doubles, root: int) -> None:
+    """The path scores of one root's nodes, into its row of scores where they are wanted."""
+    if scores.shape[1] > 0:
+        for node in range(path_scores.size):
+            scores[root, node] = path_scores[node]

@@ -7,7 +7,7 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
-from simlab.policies.edges.children import SPINE, Children, empty_children, fill_costs, fill_marginal
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_costs, fill_marginal, num_widest
 from simlab.policies.edges.correction import Correction, fill_mapped, fit_weights, mapped_limit
 from simlab.policies.edges.ngram_counting import root_token, token_before
 from simlab.policies.kernels.gather import gather_paths
@@ -165,7 +165,10 @@ def workspace_for(roots: Roots, top_k: int, most: int) -> Workspace:
 @kernel
 def _widest(counts: Ints, top_k: int) -> int:
     """The most candidates at any depth that are read."""
-    return int(min(max(counts.max(), 1), top_k)) if counts.size > 0 else 1
+    widest = 1
+    for root in range(counts.shape[0]):
+        widest = max(widest, num_widest(counts[root], top_k))
+    return widest
 
 
 @inlined_kernel

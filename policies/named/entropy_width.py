@@ -17,7 +17,7 @@ from simlab.jit import kernel
 from simlab.limits.typed_numbers import finite_number, shown, whole_number
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.children import empty_children, fill_marginal
+from simlab.policies.edges.children import empty_children, fill_marginal, num_widest
 from simlab.policies.edges.correction import Correction, no_correction
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import count_buffers_for, insertions_into, num_paths
@@ -73,7 +73,7 @@ class WidthCapped:
         tree, scores = _tree(
             marginals.ids,
             marginals.log_probs,
-            np.diff(marginals.offsets),
+            marginals.counts,
             self.caps,
             draft.entropies() if self.caps.needs_entropies else np.empty(0, np.float32),
             self.top_k,
@@ -179,7 +179,7 @@ def _tree(
     root_token: int,
     most: int,
 ) -> tuple[Ints, Doubles]:
-    children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    children = empty_children(counts.size, num_widest(counts, top_k))
     fill_marginal(children, ids, log_probs, counts, 0, top_k)
     cap_widths(children, caps, entropies)
     return take_in_order(children, correction, -1, root_token, most)

@@ -117,7 +117,7 @@ class ExtendedFamilies:
     def _leaf(self, draft: Draft, tree: OrderedNodes) -> int:
         """The last node of the whole chain, where the chain is sure; else 0."""
         marginals = draft.drafted()
-        counts = np.diff(marginals.offsets).astype(np.int32)
+        counts = marginals.counts
         if not _is_sure(marginals.log_probs, counts, 0, self.gap):
             return 0
         return int(_chain_leaf(tree.parents, tree.ranks, len(tree.parents) - 1, len(counts)))

@@ -16,13 +16,13 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts, read_only
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
-from simlab.policies.edges.children import EVERY_COST, empty_children
+from simlab.policies.edges.children import EVERY_COST, empty_children, num_widest
 from simlab.policies.edges.correction import Correction, fill_children, no_correction
 from simlab.policies.edges.models import NO_MAP, EdgeModel, Marginal, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
-from simlab.policies.kernels.take_in_order import insert_true_path, take_in_order
+from simlab.policies.kernels.take_in_order import insert_true_path, keep_path_scores, take_in_order
 from simlab.policies.kernels.take_lattice import EVERY_NODE
 from simlab.policies.kernels.true_places import (
     EdgeScores,
@@ -83,7 +83,7 @@ class BestFirst:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
-        counts = np.diff(marginals.offsets)[: self.deepest]
+        counts = marginals.counts[: self.deepest]
         correction = with_text_counts(self.edge.correction(len(counts), 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         # Where scores fall with the rank, no more ranks than nodes can enter.
@@ -120,7 +120,7 @@ class BestFirst:
 def best_first(root_token: int, marginals: Marginals, budget: int) -> OrderedNodes:
     """The best-first tree of at most ``budget`` drafted tokens; fewer where the candidates run out."""
     edges = _EVERY_RANK, NO_MAP, no_correction(), -1, root_token
-    counts = np.diff(marginals.offsets)
+    counts = marginals.counts
     return ordered_nodes(*_tree(marginals.ids, marginals.log_probs, counts, *edges, budget, EVERY_NODE))
 
 
@@ -155,7 +155,7 @@ def _tree(
     most: int,
     width: int,
 ) -> tuple[Ints, Doubles]:
-    children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    children = empty_children(counts.size, num_widest(counts, top_k))
     fill_children(children, ids, log_probs, counts, 0, top_k, edge_map)
     return take_in_order(children, correction, before_root, root_token, most, width)
 
@@ -210,8 +210,7 @@ def _fill_scores(
                 tree, path_scores = take_in_order(children, correction, before, token, most, width)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
                 available[root] = path_scores.size - 1
-                if scores.shape[1] > 0:
-                    scores[root, : path_scores.size] = path_scores
+                keep_path_scores(path_scores, scores, root)
             else:
                 ranks, row = roots.true_ranks[root], insertions[root]
                 insertions_into(children, ranks, most, workspace.buffers, row, EVERY_COST)

@@ -17,7 +17,7 @@ from simlab.errors import MissingChannelError
 from simlab.jit import kernel
 from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.kernels.take_in_order import take_in_order
+from simlab.policies.kernels.take_in_order import keep_path_scores, take_in_order
 from simlab.policies.kernels.take_lattice import insert_true_by_token
 from simlab.policies.kernels.true_places import LISTS, PARENTS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
@@ -57,7 +57,7 @@ class BestOfDrafts:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
-        drafts = [_Rows(marginals.ids, marginals.log_probs, np.diff(marginals.offsets)[None], np.zeros(1, np.int64))]
+        drafts = [_Rows(marginals.ids, marginals.log_probs, marginals.counts[None], np.zeros(1, np.int64))]
         for name in self.channels:
             branches = draft.channels.get(name)
             if not isinstance(branches, Branches):
@@ -149,8 +149,7 @@ def _fill_layer(
             behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(tree, tree.shape[1] - 1, behind, insertions[root])
             available[root] = tree.shape[1] - 1
-            if scores.shape[1] > 0:
-                scores[root, : path_scores.size] = path_scores
+            keep_path_scores(path_scores, scores, root)
 
 
 @kernel

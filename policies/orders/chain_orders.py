@@ -94,7 +94,7 @@ class BranchedChain:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
-        counts = np.diff(marginals.offsets)
+        counts = marginals.counts
         settings = self.measure, self.num_branches, self.below
         tree, scores = _tree(marginals.ids, marginals.log_probs, counts, *settings, draft.root_token, most)
         return ordered_nodes(tree, scores)

@@ -13,7 +13,7 @@ from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
-from simlab.policies.kernels.take_in_order import insert_true_path
+from simlab.policies.kernels.take_in_order import insert_true_path, keep_path_scores
 from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
@@ -54,7 +54,7 @@ class EngineFirst:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
-        counts = np.diff(marginals.offsets)
+        counts = marginals.counts
         where = (marginals.ids, marginals.log_probs, counts, 0, self.top_k, self.ties == UNO)
         tree, scores = _taken(*where, draft.root_token, most)
         return ordered_nodes(tree, scores)
@@ -127,5 +127,4 @@ def _fill_layer(
         tree, path_scores = _taken(*where, top_k, by_depth, 0, most)
         insert_true_path(tree, roots.true_ranks[root], insertions[root])
         available[root] = path_scores.size - 1
-        if scores.shape[1] > 0:
-            scores[root, : path_scores.size] = path_scores
+        keep_path_scores(path_scores, scores, root)

@@ -54,7 +54,7 @@ class ExpandParent:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
-        counts = np.diff(marginals.offsets)
+        counts = marginals.counts
         tree, scores = _tree(
             marginals.ids,
             marginals.log_probs,

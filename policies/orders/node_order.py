@@ -194,7 +194,7 @@ class StaticOrder:
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, (costs, ranks) = draft.drafted(), self._lists()
-        counts = np.diff(marginals.offsets)
+        counts = marginals.counts
         tree, scores = _tree(marginals.ids, counts, costs, ranks, no_correction(), draft.root_token, most)
         return ordered_nodes(tree, scores)
 
