@@ -140,7 +140,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     ``fastmath`` is never on: it would let the compiler reorder sums and fuse a multiplication
     with an addition, and the same numbers would differ from one machine to the next. A division
     by zero gives what numpy gives and raises nothing; the check for it keeps loops from being
-    vectorised. A kernel that may divide by an integer zero tests for it itself.
+    vectorised. A kernel that may divide by an integer zero tests for it itself. Arrays are copied with loops: to
+    assign one to a slice, numba compiles the sentence that it would raise, which takes a second or more.
 
     The file on disk is renewed when the module of *this* function changes, not when a kernel that it calls, a constant
     that it imports or the name of a tuple that it takes changes in another module. After such an edit delete

@@ -106,7 +106,8 @@ def rows_read(
     for root in range(num_roots):
         length = chain_length(chain_ids[root])
         depths = likely_rejections(chain_log_probs[root, :length], count, whole)
-        likely[root, : depths.size] = depths
+        for index in range(depths.size):
+            likely[root, index] = depths[index]
         row = starts[root]
         for column in range(lengths.shape[1]):
             here = lengths[root, column]

@@ -173,9 +173,11 @@ def _tree(
         fill_marginal(children, ids, log_probs, counts[number, root], starts[number, root], top_k)
         nodes, path_scores = take_in_order(children, correction, -1, root_token, most)
         sizes[number] = nodes.shape[1]
-        own[number, :, : sizes[number]], own_scores[number, : sizes[number]] = nodes, path_scores
+        for node in range(sizes[number]):
+            _copy_node(nodes, node, own[number], node)
+            own_scores[number, node] = path_scores[node]
     tree, scores = np.zeros((LISTS, most + 1), np.int32), np.zeros(most + 1, np.float64)
-    tree[:, 0] = own[0, :, 0]
+    _copy_node(own[0], 0, tree, 0)
     # Where each drafter's own nodes are in the tree.
     merged, following, size = np.zeros((num_drafts, most + 1), np.int32), np.ones(num_drafts, np.int64), 1
     while True:
@@ -195,8 +197,14 @@ def _tree(
         if child == size:
             if size == most + 1:
                 break
-            tree[:, size], scores[size] = own[best, :, node], own_scores[best, node]
-            tree[PARENTS, size] = parent
+            _copy_node(own[best], node, tree, size)
+            tree[PARENTS, size], scores[size] = parent, own_scores[best, node]
             size += 1
         merged[best, node] = child
     return tree[:, :size].copy(), scores[:size].copy()
+
+
+@kernel
+def _copy_node(nodes: Ints, node: int, tree: Ints, index: int) -> None:
+    for row in range(LISTS):
+        tree[row, index] = nodes[row, node]

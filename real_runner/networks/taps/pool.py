@@ -135,7 +135,8 @@ def _beam(log_probs: Floats, sizes: Longs) -> tuple[Ints, Ints]:
                 ranks[root, first + index] = num_taken[best]
                 costs[index] = lowest
                 num_taken[best] += 1
-            above[: sizes[depth]] = costs[: sizes[depth]]
+            for index in range(sizes[depth]):
+                above[index] = costs[index]
             num_above, first_above = sizes[depth], first
             first += sizes[depth]
     return parents, ranks
