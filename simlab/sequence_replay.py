@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Longs, read_only
-from simlab.channels import TARGET, Branches, Channel, Pool, Transitions, kind_of
+from simlab.channels import TARGET, Branches, Channel, Pool, Transitions
 from simlab.channels.needs import TraceCapabilities, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
@@ -148,8 +148,8 @@ def num_requested(needs: Needs, seen: Draft) -> int | None:
 def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[int], Channel]:
     """From root ``t`` to all that was recorded of a channel there."""
     rows = recorded.channels.get(need.name)
-    if rows is None or kind_of(rows) != need.kind:
-        kind = "none of that name" if rows is None else kind_of(rows)
+    kind = "none of that name" if rows is None else rows.kind
+    if rows is None or kind != need.kind:
         raise MissingChannelError(
             f"the policy reads the channel {need.name} of the kind {need.kind}, and these texts hold {kind}; read it "
             f"with them, recorded_texts(..., channels=[{need.name!r}]), or record it: "

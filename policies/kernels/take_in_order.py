@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from simlab.arrays import Doubles, Ints, Shorts
-from simlab.jit import kernel
+from simlab.arrays import Doubles, Ints, Longs, Shorts
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.children import Children
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.lattice import lattice_of
@@ -71,9 +72,19 @@ def insert_true_path(tree: Ints, true_ranks: Ints, insertions: Shorts) -> None:
             here = node
 
 
-@kernel
-def keep_path_scores(path_scores: Doubles, scores: Doubles, root: int) -> None:
-    """The path scores of one root's nodes, into its row of scores where they are wanted."""
+@borrowing_kernel
+def keep_path_scores(path_scores: Doubles, available: Ints, scores: Doubles, root: int) -> None:
+    """How many nodes a root has beside itself, and their path scores, where they are wanted, in its row."""
+    available[root] = path_scores.size - 1
     if scores.shape[1] > 0:
         for node in range(path_scores.size):
             scores[root, node] = path_scores[node]
+
+
+@borrowing_kernel
+def keep_path_costs(costs: Longs, number: int, available: Ints, scores: Doubles, root: int) -> None:
+    """As `keep_path_scores` does, from costs of the root and of ``number`` nodes."""
+    available[root] = number
+    if scores.shape[1] > 0:
+        for node in range(number + 1):
+            scores[root, node] = costs[node] / -STEPS_PER_NAT + 0.0

@@ -155,20 +155,13 @@ class Workspace(NamedTuple):
 @kernel
 def workspace_for(roots: Roots, top_k: int, most: int) -> Workspace:
     """A workspace for any of these roots, and places up to ``most``."""
-    num_depths, widest = roots.counts.shape[1], _widest(roots.counts, top_k)
+    num_depths, widest = roots.counts.shape[1], 1
+    for root in range(roots.counts.shape[0]):
+        widest = max(widest, num_widest(roots.counts[root], top_k))
     children, buffers = empty_children(num_depths, widest), count_buffers_for(num_depths, most)
     return Workspace(
         children, buffers, corrected_count_buffers_for(num_depths, widest), np.full(1, 4 * STEPS_PER_NAT, np.int64)
     )
-
-
-@kernel
-def _widest(counts: Ints, top_k: int) -> int:
-    """The most candidates at any depth that are read."""
-    widest = 1
-    for root in range(counts.shape[0]):
-        widest = max(widest, num_widest(counts[root], top_k))
-    return widest
 
 
 @inlined_kernel

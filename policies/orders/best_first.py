@@ -209,8 +209,7 @@ def _fill_scores(
                 before, token = token_before(roots, text, root), root_token(roots, root)
                 tree, path_scores = take_in_order(children, correction, before, token, most, width)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
-                available[root] = path_scores.size - 1
-                keep_path_scores(path_scores, scores, root)
+                keep_path_scores(path_scores, available, scores, root)
             else:
                 ranks, row = roots.true_ranks[root], insertions[root]
                 insertions_into(children, ranks, most, workspace.buffers, row, EVERY_COST)

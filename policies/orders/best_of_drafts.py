@@ -148,8 +148,7 @@ def _fill_layer(
             tree, path_scores = _tree(ids, log_probs, counts, starts, correction, root, top_k, 0, most)
             behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(tree, tree.shape[1] - 1, behind, insertions[root])
-            available[root] = tree.shape[1] - 1
-            keep_path_scores(path_scores, scores, root)
+            keep_path_scores(path_scores, available, scores, root)
 
 
 @kernel

@@ -13,7 +13,7 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
-from simlab.policies.kernels.take_in_order import insert_true_path
+from simlab.policies.kernels.take_in_order import insert_true_path, keep_path_costs
 from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
@@ -143,10 +143,7 @@ def _fill_layer(
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], 2)
         number = _grow(children, measure, num_branches, below, -1, tree, costs)
         insert_true_path(tree[:, : number + 1], roots.true_ranks[root], insertions[root])
-        available[root] = number
-        if scores.shape[1] > 0:
-            for node in range(number + 1):
-                scores[root, node] = costs[node] / -STEPS_PER_NAT + 0.0
+        keep_path_costs(costs, number, available, scores, root)
 
 
 @kernel

@@ -126,5 +126,4 @@ def _fill_layer(
         where = roots.ids, roots.log_probs, roots.counts[root], roots.starts[root]
         tree, path_scores = _taken(*where, top_k, by_depth, 0, most)
         insert_true_path(tree, roots.true_ranks[root], insertions[root])
-        available[root] = path_scores.size - 1
-        keep_path_scores(path_scores, scores, root)
+        keep_path_scores(path_scores, available, scores, root)

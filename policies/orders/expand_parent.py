@@ -15,7 +15,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
 from simlab.policies.edges.lattice import lattice_of
-from simlab.policies.kernels.take_in_order import insert_true_path
+from simlab.policies.kernels.take_in_order import insert_true_path, keep_path_costs
 from simlab.policies.kernels.take_lattice import built_tree, expand_into, tree_buffers_for
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer, ordered_nodes
 from simlab.policy import Needs
@@ -113,10 +113,7 @@ def _fill_layer(
         _cap(children, caps, gap)
         number = expand_into(lattice_of(children), -1, width, buffers)
         insert_true_path(buffers.tree[:, : number + 1], roots.true_ranks[root], insertions[root])
-        available[root] = number
-        if scores.shape[1] > 0:
-            for node in range(number + 1):
-                scores[root, node] = buffers.costs[node] / -STEPS_PER_NAT + 0.0
+        keep_path_costs(buffers.costs, number, available, scores, root)
 
 
 @kernel

@@ -11,7 +11,6 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
-from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.channel_lattice import empty_lattice, fill_lattice
 from simlab.policies.edges.correction import Correction
@@ -24,6 +23,7 @@ from simlab.policies.edges.lattice import (
 from simlab.policies.edges.models import NGramCorrected, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.edges.redrafts import BranchLists
+from simlab.policies.kernels.take_in_order import keep_path_costs
 from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
     TreeBuffers,
@@ -224,10 +224,7 @@ def _fill_roots(
             before, token = token_before(roots, text, root), root_token(roots, root)
             num = _grow(lattice, num_lists, width, correction, weights, before, token, buffers)
             insert_true_by_token(buffers.tree, num, behind, insertions[root])
-            available[root] = num
-            if scores.shape[1] > 0:
-                for node in range(num + 1):
-                    scores[root, node] = -buffers.costs[node] / STEPS_PER_NAT + 0.0
+            keep_path_costs(buffers.costs, num, available, scores, root)
 
 
 @borrowing_kernel

@@ -21,7 +21,7 @@ from simlab.channels import (
     TransitionRows,
     Transitions,
 )
-from simlab.channels.branches import NO_BRANCH
+from simlab.channels.rows import NO_BRANCH
 from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
 from simlab.jit import kernel

@@ -9,6 +9,7 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.redrafts import BranchLists, chain_length
+from simlab.policies.kernels.take_in_order import keep_path_costs
 from simlab.policies.kernels.take_lattice import insert_true_by_token
 from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.lattice_sources import BranchSource
@@ -89,10 +90,7 @@ def _fill_layer(
             num = _grow(branches, root, exclude, -1, tree, costs)
             behind = roots.tokens[roots.token_indices[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(tree, num, behind, insertions[root])
-            available[root] = num
-            if scores.shape[1] > 0:
-                for node in range(num + 1):
-                    scores[root, node] = costs[node] / -STEPS_PER_NAT + 0.0
+            keep_path_costs(costs, num, available, scores, root)
 
 
 @borrowing_kernel

@@ -12,7 +12,7 @@ from itertools import takewhile
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints
-from simlab.channels import Branches, Channel, Features, Pool, ScoredTokens, TargetLaw, kind_of
+from simlab.channels import Branches, Channel, Features, Pool, ScoredTokens, TargetLaw
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import DecodedText, parting_of
@@ -132,7 +132,7 @@ def compare_channels(
     Raises:
         ValueError: they are of two kinds.
     """
-    if kind_of(ran) != kind_of(recorded):
+    if ran.kind != recorded.kind:
         raise ValueError(f"the channel {name} is of another kind in the record")
     if isinstance(ran, TargetLaw) and isinstance(recorded, TargetLaw):
         return [], abs(ran.entropy - recorded.entropy)

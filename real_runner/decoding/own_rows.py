@@ -13,16 +13,11 @@ from simlab.channels import (
     TARGET,
     TRANSITIONS,
     Branches,
-    BranchRows,
     Channel,
     ChannelRows,
-    FeatureRows,
     Features,
     Pool,
-    PoolRows,
     TargetLaw,
-    TargetLawRows,
-    TransitionRows,
     Transitions,
     join_channels,
 )
@@ -96,7 +91,7 @@ def _with_all_that_is_read(own: RecordedSequence, policy: AnyPolicy) -> Recorded
         rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), nothing, nothing - 1, entropies)
     for need in policy.needs.channels:
         if need.name not in channels:
-            channels[need.name] = join_channels([_one_row(_EMPTY[need.kind])] * num_roots)
+            channels[need.name] = join_channels([_EMPTY[need.kind].as_rows()] * num_roots)
     return replace(own, rows=rows, channels=channels)
 
 
@@ -192,33 +187,5 @@ def _channel(decoded: DecodedText, name: str, num_roots: int) -> ChannelRows:
     seen = {ran.round.position: ran.channels[name] for ran in decoded.rounds if name in ran.channels}
     if not set(seen) <= set(range(num_roots)):
         raise ValueError(f"rows of the channel {name} at roots 0 ... {num_roots - 1} are needed; got {set(seen)}")
-    nothing = _nothing_like(next(iter(seen.values())))
-    return join_channels([_one_row(seen.get(t, nothing)) for t in range(num_roots)])
-
-
-def _nothing_like(channel: Channel) -> Channel:
-    """The row of a root that was not visited, of the same sizes."""
-    if isinstance(channel, Pool):
-        return channel.first(0)
-    if isinstance(channel, Branches):
-        return channel.only([])
-    if isinstance(channel, TargetLaw):
-        return TargetLaw(0.0)
-    if isinstance(channel, Features):
-        return Features(np.zeros_like(channel.values))
-    num_rows, shape = np.zeros(channel.depth, np.int32), (1, channel.ids.shape[1])
-    num_rows[0] = 1
-    return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
-
-
-def _one_row(channel: Channel) -> ChannelRows:
-    if isinstance(channel, Pool):
-        size = np.array([len(channel.tokens)], np.int64)
-        return PoolRows(size, channel.tokens, channel.parents, channel.log_probs, channel.expanded)
-    if isinstance(channel, Branches):
-        return BranchRows(channel.lengths[None], channel.depth, channel.ids, channel.log_probs)
-    if isinstance(channel, TargetLaw):
-        return TargetLawRows(np.array([channel.entropy], np.float32))
-    if isinstance(channel, Features):
-        return FeatureRows(channel.values[None])
-    return TransitionRows(channel.num_rows[None], channel.previous, channel.ids, channel.log_probs)
+    nothing = next(iter(seen.values())).emptied()
+    return join_channels([seen.get(t, nothing).as_rows() for t in range(num_roots)])

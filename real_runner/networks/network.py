@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar
 
-from simlab.channels.rows import EXACT_NODES, TRANSITIONS
+from simlab.channels.root_rows import TRANSITIONS
+from simlab.channels.rows import EXACT_NODES
 from simlab.errors import ModelError, named_or_listed
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import StoredTensor

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.channels import Channel
-from simlab.channels.branches import TRAINED_FOR
+from simlab.channels.features import TRAINED_FOR
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import ChannelNeed

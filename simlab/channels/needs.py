@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simlab.channels.branches import TRAINED_FOR
-from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
+from simlab.channels.features import TRAINED_FOR
+from simlab.channels.root_rows import BRANCHES, KINDS, POOL
+from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.errors import MissingChannelError, did_you_mean, enumerated
 from simlab.policy import AnyPolicy, ChannelNeed
 

@@ -1,18 +1,17 @@
-"""Transitions and pools, at one root and at many, one root after the other; and all kinds of channels."""
+"""Scored tokens, at one root and at many: transitions, pools and branches; and all kinds of channels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from simlab.arrays import Bools, Floats, Ints, Longs, read_only
-from simlab.channels.branches import Branches, BranchRows, FeatureRows, Features, join_branches, join_features
-from simlab.channels.law import TARGET, TargetLaw, TargetLawRows, join_laws
+from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.channels.features import FeatureRows, Features, TargetLaw, TargetLawRows
+from simlab.channels.root_rows import BRANCHES, POOL, TRANSITIONS, AtRoot, RootRows, concatenated, starts_of
+from simlab.grid import LOWEST
 from simlab.jit import kernel
-
-TRANSITIONS, POOL, BRANCHES, FEATURES = KINDS = ("transitions", "pool", "branches", "features")
 
 EXACT_NODES = "exact_nodes"
 """The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
@@ -25,7 +24,7 @@ MOST_EXACT = 65_535
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Transitions:
+class Transitions(AtRoot["TransitionRows"]):
     """At one root, scores of tokens after single tokens of the depth above.
 
     Depth 1 has one row, below the root. A row of depth d > 1 stands below one token of depth d - 1, wherever that token
@@ -39,6 +38,7 @@ class Transitions:
         log_probs: float32 ``[S, R]``, on the grid.
     """
 
+    kind: ClassVar = TRANSITIONS
     num_rows: Ints
     previous: Ints
     ids: Ints
@@ -57,9 +57,19 @@ class Transitions:
         num_rows, rows = _first_rows(self.num_rows, previous)
         return Transitions(num_rows, self.previous[rows[1:] - 1], self.ids[rows, :top_k], self.log_probs[rows, :top_k])
 
+    def as_rows(self) -> "TransitionRows":
+        """The rows of this root alone."""
+        return TransitionRows(self.num_rows[None], self.previous, self.ids, self.log_probs)
+
+    def emptied(self) -> "Transitions":
+        """One row, below the root, that holds token 0 alone, as improbable as the grid has it."""
+        num_rows, shape = np.zeros(self.depth, np.int32), (1, self.ids.shape[1])
+        num_rows[0] = 1
+        return Transitions(num_rows, self.previous[:0], np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class Pool(AtRoot["PoolRows"]):
     """At one root, the nodes of a tree that a model walked through, each scored given its path.
 
     Attributes:
@@ -70,6 +80,7 @@ class Pool:
         expanded: bool ``[N]``, whether the node's children are in the pool.
     """
 
+    kind: ClassVar = POOL
     tokens: Ints
     parents: Ints
     log_probs: Floats
@@ -96,9 +107,18 @@ class Pool:
             self.expanded[kept] & (depths[kept] < depth),
         )
 
+    def as_rows(self) -> "PoolRows":
+        """The nodes of this root alone."""
+        size = np.array([len(self.tokens)], np.int64)
+        return PoolRows(size, self.tokens, self.parents, self.log_probs, self.expanded)
+
+    def emptied(self) -> "Pool":
+        """A pool without nodes."""
+        return self.first(0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransitionRows:
+class TransitionRows(RootRows[Transitions]):
     """The transitions at some roots, one after the other.
 
     Attributes:
@@ -108,6 +128,7 @@ class TransitionRows:
         log_probs: float32 ``[sum S, R]``.
     """
 
+    kind: ClassVar = TRANSITIONS
     num_rows: Ints
     previous: Ints
     ids: Ints
@@ -116,12 +137,9 @@ class TransitionRows:
     def __post_init__(self) -> None:
         _check_transitions(self.num_rows, self.previous, self.ids, self.log_probs)
 
-    def __len__(self) -> int:
-        return len(self.num_rows)
-
     def starts(self) -> Longs:
         """int64 ``[N + 1]``, the first row of each root, and the number of all."""
-        return _ends(self.num_rows.sum(axis=1, dtype=np.int64))
+        return starts_of(self.num_rows.sum(axis=1, dtype=np.int64))
 
     def row(self, t: int, start: int) -> Transitions:
         """The transitions at root ``t``, whose rows begin at ``start``."""
@@ -129,11 +147,6 @@ class TransitionRows:
         rows = slice(start, start + num)
         above = slice(start - t, start - t + num - 1)
         return Transitions(self.num_rows[t], self.previous[above], self.ids[rows], self.log_probs[rows])
-
-    def rows(self) -> Iterator[Transitions]:
-        """Those of each root in turn."""
-        starts = self.starts()
-        return (self.row(t, int(starts[t])) for t in range(len(self)))
 
     def part(self, first: int, last: int, starts: Longs) -> "TransitionRows":
         """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
@@ -143,7 +156,7 @@ class TransitionRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolRows:
+class PoolRows(RootRows[Pool]):
     """The pools at some roots, one after the other.
 
     Attributes:
@@ -154,6 +167,7 @@ class PoolRows:
         expanded: bool ``[sum n]``.
     """
 
+    kind: ClassVar = POOL
     sizes: Longs
     tokens: Ints
     parents: Ints
@@ -163,22 +177,14 @@ class PoolRows:
     def __post_init__(self) -> None:
         _check_pool(self.sizes, self.tokens, self.parents, self.log_probs, self.expanded)
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
     def starts(self) -> Longs:
         """int64 ``[N + 1]``, the first node of each root, and the number of all."""
-        return _ends(self.sizes)
+        return starts_of(self.sizes)
 
     def row(self, t: int, start: int) -> Pool:
         """The pool at root ``t``, which begins at ``start``."""
         nodes = slice(start, start + int(self.sizes[t]))
         return Pool(self.tokens[nodes], self.parents[nodes], self.log_probs[nodes], self.expanded[nodes])
-
-    def rows(self) -> Iterator[Pool]:
-        """Those of each root in turn."""
-        starts = self.starts()
-        return (self.row(t, int(starts[t])) for t in range(len(self)))
 
     def part(self, first: int, last: int, starts: Longs) -> "PoolRows":
         """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
@@ -198,6 +204,107 @@ class PoolRows:
         return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
 
 
+NO_BRANCH = -1
+"""In place of a length, where a root has fewer branches than another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches(AtRoot["BranchRows"]):
+    """At one root, a second drafter's candidates behind the first i tokens of the chain, for some lengths i.
+
+    The chain is the first candidate of each depth of the draft set that is gone on from; its tokens stand there. A
+    branch of length i has one row for each of the depths i + 1 to ``depth``.
+
+    Attributes:
+        lengths: int32 ``[B]``, rising.
+        depth: the last depth of every branch.
+        ids: int32 ``[S, K]``, S the sum of ``depth - i``, branch after branch; the most probable first.
+        log_probs: float32 ``[S, K]``, on the grid.
+    """
+
+    kind: ClassVar = BRANCHES
+    lengths: Ints
+    depth: int
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check_branches(self.lengths[None], self.depth, self.ids, self.log_probs)
+        if (self.lengths < 0).any():
+            raise ValueError("the length of a branch must be at least 0")
+
+    def first(self, top_k: int) -> "Branches":
+        """The first candidates of each row alone."""
+        return Branches(self.lengths, self.depth, self.ids[:, :top_k], self.log_probs[:, :top_k])
+
+    def only(self, lengths: Sequence[int]) -> "Branches":
+        """The branches of these lengths alone, in any order; one as long as ``depth`` has no rows and is left out."""
+        wanted = np.unique(np.array([length for length in lengths if length < self.depth], np.int32))
+        missing = np.setdiff1d(wanted, self.lengths)
+        if missing.size:
+            raise ValueError(f"there is no branch behind {missing[0]} tokens; there are {self.lengths.tolist()}")
+        kept = np.repeat(np.isin(self.lengths, wanted), self.depth - self.lengths)
+        return Branches(wanted, self.depth, self.ids[kept], self.log_probs[kept])
+
+    def as_rows(self) -> "BranchRows":
+        """The branches of this root alone."""
+        return BranchRows(self.lengths[None], self.depth, self.ids, self.log_probs)
+
+    def emptied(self) -> "Branches":
+        """Without branches, as deep and as wide."""
+        return self.only([])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BranchRows(RootRows[Branches]):
+    """The branches at some roots, one after the other.
+
+    Attributes:
+        lengths: int32 ``[N, B]``, of each root, rising; `NO_BRANCH` behind the last where a root has fewer.
+        depth: the last depth of every branch.
+        ids: int32 ``[sum S, K]``.
+        log_probs: float32 ``[sum S, K]``.
+    """
+
+    kind: ClassVar = BRANCHES
+    lengths: Ints
+    depth: int
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check_branches(self.lengths, self.depth, self.ids, self.log_probs)
+
+    def starts(self) -> Longs:
+        """int64 ``[N + 1]``, the first row of each root, and the number of all."""
+        return starts_of(_num_rows(self.lengths, self.depth))
+
+    def row(self, t: int, start: int) -> Branches:
+        """The branches at root ``t``, whose rows begin at ``start``."""
+        lengths = self.lengths[t]
+        lengths = lengths[lengths >= 0]
+        rows = slice(start, start + int((self.depth - lengths).sum()))
+        return Branches(lengths, self.depth, self.ids[rows], self.log_probs[rows])
+
+    def part(self, first: int, last: int, starts: Longs) -> "BranchRows":
+        """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
+        rows = slice(int(starts[first]), int(starts[last]))
+        return BranchRows(self.lengths[first:last], self.depth, self.ids[rows], self.log_probs[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence["BranchRows"]) -> "BranchRows":
+        """The branches of several texts, copied one after the other; where a root has fewer, `NO_BRANCH` behind."""
+        if len({(part.depth, part.ids.shape[1]) for part in parts}) != 1:
+            raise ValueError("expected branches of one depth and width")
+        most = max(part.lengths.shape[1] for part in parts)
+        lengths = [
+            np.pad(part.lengths, ((0, 0), (0, most - part.lengths.shape[1])), constant_values=NO_BRANCH)
+            for part in parts
+        ]
+        ids, log_probs = concatenated([part.ids for part in parts]), concatenated([part.log_probs for part in parts])
+        return BranchRows(concatenated(lengths), parts[0].depth, ids, log_probs)
+
+
 ScoredTokens: TypeAlias = Transitions | Pool | Branches
 """What a channel says at one root that trees may be made of."""
 
@@ -214,54 +321,17 @@ ChannelRows: TypeAlias = MadeRows | TargetLawRows
 """What a channel says at some roots."""
 
 
-def kind_of(rows: ChannelRows | Channel) -> str:
-    """The kind of a channel, by what holds it."""
-    if isinstance(rows, BranchRows | Branches):
-        return BRANCHES
-    if isinstance(rows, TargetLawRows | TargetLaw):
-        return TARGET
-    if isinstance(rows, FeatureRows | Features):
-        return FEATURES
-    return TRANSITIONS if isinstance(rows, TransitionRows | Transitions) else POOL
-
-
 def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     """The rows of several texts, one after the other; those of more than one are copied."""
-    if len(parts) == 1:
-        return parts[0]
-    transitions = [part for part in parts if isinstance(part, TransitionRows)]
-    pools = [part for part in parts if isinstance(part, PoolRows)]
-    if len({(transition.num_rows.shape[1], transition.ids.shape[1]) for transition in transitions}) > 1:
-        raise ValueError("expected transitions of one depth and width")
-    if transitions and len(transitions) == len(parts):
-        of_rows = ("num_rows", "previous", "ids", "log_probs")
-        return TransitionRows(*(_joined([getattr(transition, name) for transition in transitions]) for name in of_rows))
-    if pools and len(pools) == len(parts):
-        of_nodes = ("sizes", "tokens", "parents", "log_probs", "expanded")
-        return PoolRows(*(_joined([getattr(pool, name) for pool in pools]) for name in of_nodes))
-    branches = [part for part in parts if isinstance(part, BranchRows)]
-    if branches and len(branches) == len(parts):
-        return join_branches(branches)
-    features = [part for part in parts if isinstance(part, FeatureRows)]
-    if features and len(features) == len(parts):
-        return join_features(features)
-    laws = [part for part in parts if isinstance(part, TargetLawRows)]
-    if laws and len(laws) == len(parts):
-        return join_laws(laws)
-    raise ValueError("expected rows of one channel")
-
-
-def _joined(parts: "list[npt.NDArray[Any]]") -> npt.NDArray[Any]:
-    return read_only(np.concatenate(parts))
-
-
-def _ends(sizes: Ints | Longs) -> Longs:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    if len({type(part) for part in parts}) != 1:
+        raise ValueError("expected rows of one channel")
+    joined: Any = parts[0]
+    return cast(ChannelRows, parts[0] if len(parts) == 1 else joined.joined(parts))
 
 
 def _first_rows(num_rows: Ints, previous: int) -> tuple[Ints, Longs]:
     """Rows of each depth when each has at most so many, and which these are."""
-    starts = _ends(num_rows)[:-1]
+    starts = starts_of(num_rows)[:-1]
     kept = np.minimum(num_rows, previous).astype(np.int32)
     kept[:1] = num_rows[:1]
     rows = [np.arange(start, start + num) for start, num in zip(starts.tolist(), kept.tolist(), strict=True)]
@@ -277,7 +347,7 @@ def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Flo
     num = int(num_rows.sum(dtype=np.int64))
     if len(ids) != num or previous.shape != (num - len(num_rows),):
         raise ValueError(f"num_rows promises {num} rows; got {len(ids)}, below {len(previous)} tokens and the roots")
-    if not _in_order(log_probs):
+    if not _falls(log_probs):
         raise ValueError("the log-probabilities of a row must be at most 0 and must not rise")
 
 
@@ -291,6 +361,28 @@ def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, ex
             "parents must come before children and be expanded, children stand together, and their log-probabilities "
             "be at most 0 and not rise"
         )
+
+
+def _num_rows(lengths: Ints, depth: int) -> Longs:
+    return np.asarray(np.where(lengths >= 0, depth - lengths, 0).sum(axis=1), np.int64)
+
+
+def _check_branches(lengths: Ints, depth: int, ids: Ints, log_probs: Floats) -> None:
+    _check_dtypes((lengths, ids, log_probs), ("int32", "int32", "float32"))
+    if lengths.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:
+        raise ValueError(f"lengths, ids and log_probs do not fit: {lengths.shape}, {ids.shape}, {log_probs.shape}")
+    before, after = lengths[:, :-1], lengths[:, 1:]
+    if (lengths >= depth).any() or (lengths < NO_BRANCH).any() or not ((after > before) | (after == NO_BRANCH)).all():
+        raise ValueError(f"the lengths of branches must rise from 0 to below their depth {depth}")
+    num = int(_num_rows(lengths, depth).sum())
+    if len(ids) != num:
+        raise ValueError(f"branches of these lengths have {num} rows; got {len(ids)}")
+    if not _falls(log_probs):
+        raise ValueError("the log-probabilities of a row must be at most 0 and must not rise")
+
+
+def _falls(log_probs: npt.NDArray[np.float32]) -> bool:
+    return bool((log_probs[:, :1] <= 0).all() and (log_probs[:, 1:] <= log_probs[:, :-1]).all())
 
 
 def _check_dtypes(arrays: Sequence[npt.NDArray[np.generic]], expected: Sequence[str]) -> None:
@@ -323,17 +415,6 @@ def num_beam_nodes(beam: int, top_k: int, num_passes: int) -> int:
         size = following
         total += size
     return total
-
-
-@kernel
-def _in_order(log_probs: Floats) -> bool:
-    for row in range(log_probs.shape[0]):
-        highest = np.float32(0.0)
-        for index in range(log_probs.shape[1]):
-            if not log_probs[row, index] <= highest:
-                return False
-            highest = log_probs[row, index]
-    return True
 
 
 @kernel

@@ -7,7 +7,8 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
-from simlab.channels.rows import EXACT_NODES, POOL
+from simlab.channels.root_rows import POOL
+from simlab.channels.rows import EXACT_NODES
 from simlab.cost import GRID_STAGES, PLAIN, Visits, channel_stage, plain_beside
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, TraceError

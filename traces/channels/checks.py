@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
-from simlab.channels import TRANSITIONS, BranchRows, PoolRows, TransitionRows, kind_of
+from simlab.channels import TRANSITIONS, BranchRows, PoolRows, TransitionRows
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.grid import LOWEST
 from simlab.jit import borrowing_kernel
@@ -266,8 +266,8 @@ def _problems(
     recorded: RecordedSequence, columns: ChannelColumns, info: ChannelInfo, manifest: Manifest
 ) -> Iterator[str]:
     rows = columns.rows
-    if kind_of(rows) != info.kind:
-        yield f"expected {info.kind}; got {kind_of(rows)}"
+    if rows.kind != info.kind:
+        yield f"expected {info.kind}; got {rows.kind}"
         return
     if len(rows) != len(recorded.text) - 1:
         yield f"expected {len(recorded.text) - 1} rows, one for each root; got {len(rows)}"

@@ -17,7 +17,6 @@ from simlab.channels import (
     FeatureRows,
     PoolRows,
     TransitionRows,
-    kind_of,
 )
 from simlab.ids import content_id
 from simlab.traces.format.frames import add_array
@@ -126,7 +125,7 @@ _HASHED = {
 def channel_digest(columns: ChannelColumns) -> str:
     """sha256 of a channel's rows of one sequence; log-probs of the target that are not known count as 0."""
     digest, rows = hashlib.sha256(), columns.rows
-    for name in _HASHED[kind_of(rows)]:
+    for name in _HASHED[rows.kind]:
         array = getattr(rows if hasattr(rows, name) else columns, name)
         add_array(digest, "num_previous" if name == "num_rows" else name, array)
     return digest.hexdigest()

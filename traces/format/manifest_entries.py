@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from simlab.channels import BRANCHES, FEATURES, KINDS, POOL, TARGET, TRANSITIONS
-from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
+from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.traces.format.documents import Json

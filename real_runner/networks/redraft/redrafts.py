@@ -17,7 +17,6 @@ from torch import Tensor
 
 from simlab.arrays import Floats, Ints, Longs
 from simlab.channels import Branches, BranchRows, Channel, PoolRows
-from simlab.channels.branches import join_branches
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import to_grid
@@ -101,7 +100,9 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
             made, mass = self.redrafts(tokens[part], part, passes, chain, lengths)
             parts.append(made)
             outside.append(mass)
-        return BranchColumns(join_branches(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside))
+        return BranchColumns(
+            BranchRows.joined(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside)
+        )
 
     @torch.inference_mode()
     def redrafts(

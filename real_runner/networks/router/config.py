@@ -9,7 +9,7 @@ from reprlib import repr as shown
 from typing import ClassVar
 
 from simlab.channels import FEATURES
-from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
+from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import check_keys, integer, number, typed
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone

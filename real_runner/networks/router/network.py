@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simlab.channels import FeatureRows, Features
-from simlab.channels.branches import features_to_grid
+from simlab.channels.features import features_to_grid
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint

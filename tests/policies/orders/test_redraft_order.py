@@ -15,7 +15,6 @@ from redraft_oracle import Row
 
 from simlab.arrays import Floats, Ints
 from simlab.channels import Branches, BranchRows
-from simlab.channels.branches import join_branches
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.named.chain import Chain
@@ -233,6 +232,6 @@ def test_what_may_not_be_asked_for_is_refused() -> None:
     assert isinstance(rows, BranchRows)
     none = [row.only([0]) for row in rows.rows()]
     parts = [BranchRows(branches.lengths[None], branches.depth, branches.ids, branches.log_probs) for branches in none]
-    fewer = replace(recorded, channels={"d2sd": join_branches(parts)})
+    fewer = replace(recorded, channels={"d2sd": BranchRows.joined(parts)})
     with pytest.raises(MissingChannelError, match="there is no branch behind"):
         list(rounds(Greedy(20, branches=3), fewer))

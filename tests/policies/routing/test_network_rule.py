@@ -11,7 +11,7 @@ from made_up_artefacts import FullArtefacts, MadeUpArtefacts
 from made_up_costs import random_table
 
 from simlab.channels import FeatureRows, Features
-from simlab.channels.branches import features_to_grid
+from simlab.channels.features import features_to_grid
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.engine.routed import RouteLayers

@@ -22,9 +22,8 @@ from simlab.channels import (
     TargetLawRows,
     TransitionRows,
     join_channels,
-    kind_of,
 )
-from simlab.channels.branches import features_to_grid
+from simlab.channels.features import features_to_grid
 from simlab.channels.rows import MOST_EXACT, node_depths
 from simlab.recorded import RecordedSequence
 from simlab.testing.random_texts import random_sequence
@@ -103,7 +102,7 @@ def test_only_channels_of_one_kind_are_joined() -> None:
     for parts in wrong:
         with pytest.raises(ValueError, match="expected"):
             join_channels(parts)
-    assert (kind_of(pools), kind_of(transitions)) == ("pool", "transitions")
+    assert (pools.kind, transitions.kind) == ("pool", "transitions")
 
 
 def exact_by_listing(pool: Pool, depth: int) -> int:
@@ -257,8 +256,8 @@ def test_rows_taken_apart_and_joined_are_the_same(lengths: list[int], size: int,
     assert isinstance(joined, FeatureRows)
     assert np.array_equal(joined.values, values)
     assert [row.values.tolist() for row in rows.rows()] == values.tolist()
-    assert kind_of(rows) == FEATURES
-    assert all(kind_of(row) == FEATURES for row in rows.rows())
+    assert rows.kind == FEATURES
+    assert all(row.kind == FEATURES for row in rows.rows())
 
 
 @pytest.mark.parametrize(
