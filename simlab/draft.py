@@ -54,7 +54,7 @@ class Marginals:
 
     @property
     def counts(self) -> Ints:
-        """int32 ``[D]``, candidates of each depth; read-only as a trace's, so that kernels are compiled once for both."""
+        """int32 ``[D]``, candidates of each depth; read-only as a trace's, so kernels are compiled once for both."""
         return read_only(np.diff(self.offsets))
 
     def at(self, depth: int) -> tuple[Ints, Floats]:
