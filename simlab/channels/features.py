@@ -22,7 +22,7 @@ TRAINED_FOR = "routes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Features(AtRoot["FeatureRows"]):
+class Features(AtRoot):
     """At one root, the numbers of a network that sees the text before it.
 
     Attributes:
@@ -93,7 +93,7 @@ def _check_features(values: Floats) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TargetLaw(AtRoot["TargetLawRows"]):
+class TargetLaw(AtRoot):
     """At one root, what the target's law was from which its token was chosen.
 
     Attributes:

@@ -15,18 +15,17 @@ TRANSITIONS, POOL, BRANCHES, FEATURES = KINDS = ("transitions", "pool", "branche
 TARGET = "target"
 """The name and the kind of the target's own law, which policies read as a channel that every trace has."""
 
-RowsT_co = TypeVar("RowsT_co", covariant=True)
-RootT = TypeVar("RootT", bound="AtRoot[Any]")
+RootT = TypeVar("RootT", bound="AtRoot")
 
 
-class AtRoot(ABC, Generic[RowsT_co]):
+class AtRoot(ABC):
     """What a channel says at one root."""
 
     __slots__ = ()
     kind: ClassVar[str]
 
     @abstractmethod
-    def as_rows(self) -> RowsT_co:
+    def as_rows(self) -> "RootRows[Self]":
         """The rows of this root alone."""
 
     @abstractmethod

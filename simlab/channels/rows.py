@@ -24,7 +24,7 @@ MOST_EXACT = 65_535
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Transitions(AtRoot["TransitionRows"]):
+class Transitions(AtRoot):
     """At one root, scores of tokens after single tokens of the depth above.
 
     Depth 1 has one row, below the root. A row of depth d > 1 stands below one token of depth d - 1, wherever that token
@@ -69,7 +69,7 @@ class Transitions(AtRoot["TransitionRows"]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool(AtRoot["PoolRows"]):
+class Pool(AtRoot):
     """At one root, the nodes of a tree that a model walked through, each scored given its path.
 
     Attributes:
@@ -209,7 +209,7 @@ NO_BRANCH = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branches(AtRoot["BranchRows"]):
+class Branches(AtRoot):
     """At one root, a second drafter's candidates behind the first i tokens of the chain, for some lengths i.
 
     The chain is the first candidate of each depth of the draft set that is gone on from; its tokens stand there. A
