@@ -200,7 +200,11 @@ def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportT
         rules=rules,
         caption=_caption(rows, whole, measures, options, any(cell.is_bold for _, row in body for cell in row)),
         key=key,
-        comment=(*_source(rows), *_said(whole, measures), *(_policy_line(summary, names) for summary in ordered)),
+        comment=(
+            *_source(rows),
+            *_notes(whole, measures),
+            *(_policy_line(summary, names) for summary in ordered),
+        ),
     )
 
 
@@ -302,7 +306,7 @@ def _source(rows: pl.DataFrame) -> list[str]:
     ]
 
 
-def _said(summaries: Sequence[Summary], measures: Sequence[str]) -> list[str]:
+def _notes(summaries: Sequence[Summary], measures: Sequence[str]) -> list[str]:
     notes = [SPEEDS[summaries[0].kind], SPEEDUP] if any(measure in _SPEED_MEASURES for measure in measures) else []
     return [*notes, *rough_intervals(min(summary.prompts for summary in summaries))]
 

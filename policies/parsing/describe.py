@@ -95,9 +95,9 @@ def describe(name: str, policy: PolicyClass) -> PolicyInfo:
         summary,
         tuple(details),
         tuple(_setting(field) for field in _fields(policy)),
-        reads=_said(policy, "reads") or _reads_of_needs(policy),
-        source=_said(policy, "source") or "unpublished",
-        exactness=_said(policy, "exactness") or "not stated",
+        reads=_text_attribute(policy, "reads") or _reads_of_needs(policy),
+        source=_text_attribute(policy, "source") or "unpublished",
+        exactness=_text_attribute(policy, "exactness") or "not stated",
         as_tree=_as_tree(policy),
     )
 
@@ -139,7 +139,7 @@ def _paragraphs(policy: object) -> list[str]:
     return paragraphs if first is None else [first[1], first[2], *paragraphs[1:]]
 
 
-def _said(policy: object, name: str) -> str:
+def _text_attribute(policy: object, name: str) -> str:
     value = getattr(policy, name, "")
     return " ".join(value.split()) if isinstance(value, str) else ""
 

@@ -38,7 +38,7 @@ class EagerPasses(SingleText):
         """Begin with nothing read."""
         super().__init__(models, policy, sampling, clock)
         self._features: Tensor | None = None
-        self._said = list[BlockStates]()
+        self._mask_states = list[BlockStates]()
 
     def add(self, row: int, text: RunningText) -> None:
         target, policy, rows = self._models.target, self._policy, self._models.fixed_rows
@@ -76,7 +76,7 @@ class EagerPasses(SingleText):
         if self._drafting.masks is not None:
             # The next root's draft is what the masks behind the last accepted node say, where it carries some.
             last = int(kept[-1])
-            self._drafting.masks.take(self._said[last] if last < len(self._said) else None)
+            self._drafting.masks.take(self._mask_states[last] if last < len(self._mask_states) else None)
         if self._features is not None:
             self._drafting.read(self._features.index_select(1, kept.to(self._features.device)))
 
@@ -115,7 +115,7 @@ class EagerPasses(SingleText):
 
     def _read_with_masks(self, tree: DraftTree, text: RunningText) -> tuple[Tensor, Tensor | None]:
         """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
-        masks, k, self._said = self._drafting.masks, self._num_masks, []
+        masks, k, self._mask_states = self._drafting.masks, self._num_masks, []
         num = 0 if masks is None else num_masked(self._policy, text.state, tree.num_nodes)
         if masks is None or num == 0:
             return self._read_tree(tree, text.position)
@@ -123,5 +123,5 @@ class EagerPasses(SingleText):
         with masks.during(tree.num_nodes, tree.tokens[:num], positions) as before:
             states, features = self._read_tree(with_masks(tree, num, k), text.position)
         of_masks = (part[:, tree.num_nodes :].split(k, dim=1) for part in (before[-1], states))
-        self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]
+        self._mask_states = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]
         return states[:, : tree.num_nodes], None if features is None else features[:, : tree.num_nodes]

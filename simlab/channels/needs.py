@@ -121,7 +121,7 @@ def _reasons_of_settings(need: ChannelNeed, channel: RecordedChannel) -> Iterato
     """Why a channel of the right kind and place holds something else than is read."""
     for key, value in need.equal:
         if channel.settings.get(key) != value:
-            yield f"it wants {key} {value} exactly, where {_said(channel, key)}"
+            yield f"it wants {key} {value} exactly, where {_recorded_setting(channel, key)}"
     if need.trained_for and channel.settings.get(TRAINED_FOR) != need.trained_for:
         trained_for = channel.settings.get(TRAINED_FOR)
         yield f"its routes are {need.trained_for}, where its network was trained for {trained_for}"
@@ -129,13 +129,13 @@ def _reasons_of_settings(need: ChannelNeed, channel: RecordedChannel) -> Iterato
     for key, value in need.least:
         recorded = channel.settings.get(key)
         if not isinstance(recorded, int) or recorded < value:
-            yield f"it wants {key} {value} at least, where {_said(channel, key)}"
+            yield f"it wants {key} {value} at least, where {_recorded_setting(channel, key)}"
     depth, recorded = least.get("depth"), channel.settings.get("depth")
     if channel.kind == POOL and EXACT_NODES in least and depth not in (None, recorded):
         yield f"its exact_nodes were counted for trees of depth {recorded}, and the policy wants {depth}"
 
 
-def _said(channel: RecordedChannel, key: str) -> str:
+def _recorded_setting(channel: RecordedChannel, key: str) -> str:
     return f"{channel.settings[key]} was recorded" if key in channel.settings else "the recording does not say it"
 
 

@@ -87,7 +87,7 @@ class CostChannel:
         other = bounds_of(kind, settings)
         for key in sorted({*self.settings, *other}):
             if self.settings.get(key) != other.get(key):
-                return f"{key} {_said(self.settings.get(key))}, and not with {_said(other.get(key))}"
+                return f"{key} {_shown_setting(self.settings.get(key))}, and not with {_shown_setting(other.get(key))}"
         return None
 
     def to_json(self) -> Json:
@@ -106,7 +106,7 @@ def _short(model: ModelInfo) -> str:
     return f"{model.name} (sha256 {model.digest.removeprefix('sha256:')[:8]})"
 
 
-def _said(value: object) -> str:
+def _shown_setting(value: object) -> str:
     return "none" if value is None else str(value)
 
 

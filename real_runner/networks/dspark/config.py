@@ -73,7 +73,7 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
         drafter = config_from_speculators(fields)
         assert drafter.markov is not None
         return SparkConfig(drafter.markov, drafter.hidden_size + drafter.markov.rank * confidence_reads_token(fields))
-    stated = _said(fields)
+    stated = _stated_fields(fields)
     if bundled := [name for name in fields if name.startswith(_BUNDLED) and name != _NESTED]:
         raise ModelError(
             f"this is a target with a drafter of DSpark inside it ({bundled[0]}), and simlab lacks drafters that are "
@@ -97,7 +97,7 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
     return SparkConfig(markov, integer(fields.get("hidden_size")) + markov.rank * reads_token)
 
 
-def _said(fields: Fields) -> Mapping[str, object]:
+def _stated_fields(fields: Fields) -> Mapping[str, object]:
     """What stands in ``dspark_config`` and ``dflash_config``; what stands in both must be the same."""
     both = []
     for name in (_NESTED, "dflash_config"):
@@ -115,7 +115,7 @@ def _is_dspark(fields: Fields) -> bool:
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:
-    own, stated = spark_from_json(fields), _said(fields)
+    own, stated = spark_from_json(fields), _stated_fields(fields)
     assert own is not None
     rest = plain_fields({**fields, "dflash_config": stated}, (*_OWN, _NESTED))
     plain, from_root = config_from_json(rest), said_once("sample_from_anchor", stated, fields)

@@ -177,7 +177,7 @@ class ScorerLoss(Learner[TapsScorer]):
 
     def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: tuple[BeamNodes, Tensor]) -> Tensor:
         """The release's: how far the scorer is from the target below each parent, and whether paths are reached."""
-        nodes, conditional, rest = self._said(scorer, batch, laws[0])
+        nodes, conditional, rest = self._scored_pools(scorer, batch, laws[0])
         return law_loss(nodes, conditional, rest, laws[1], self.options.reach_weight)
 
     def loss(self, scored: Scored) -> Tensor:
@@ -190,9 +190,9 @@ class ScorerLoss(Learner[TapsScorer]):
         tokens, roots = batch.tokens.to(self.target.device), batch.roots.to(self.target.device)
         depths = torch.arange(self.drafter.config.depth, device=tokens.device)
         truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
-        return _along(*self._said(network, batch), truth)
+        return _along(*self._scored_pools(network, batch), truth)
 
-    def _said(
+    def _scored_pools(
         self, scorer: TapsScorer, batch: TrainingBatch, nodes: BeamNodes | None = None
     ) -> tuple[BeamNodes, Tensor, Tensor]:
         """The pools of a batch, or those that were given, and what a scorer says of them."""
