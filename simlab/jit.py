@@ -53,9 +53,12 @@ class _KernelFiles(IndexDataCacheFile):
 
     def load(self, key: object) -> object:
         try:
-            return super().load(key)  # type: ignore[no-untyped-call]
+            kept: object = super().load(key)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - what is damaged raises anything when it is unpickled
-            return None
+            kept = None
+        if kept is None:
+            _count_missing()
+        return kept
 
     def save(self, key: object, data: object) -> None:
         try:
@@ -73,6 +76,17 @@ class _KernelFiles(IndexDataCacheFile):
         index[key] = self._data_name(uuid.uuid4().int)
         self._save_data(index[key], data)
         self._save_index(index)
+
+
+_MANY_MISSING = 5
+_num_missing = [0]
+
+
+def _count_missing() -> None:
+    """Say on a terminal, once, what takes so long where many functions are compiled for the first time."""
+    _num_missing[0] += 1
+    if _num_missing[0] == _MANY_MISSING and sys.stderr.isatty():
+        sys.stderr.write("Compiling for this processor, once after an install: up to a minute ...\n")
 
 
 _NOT_KEPT: list[str] = []

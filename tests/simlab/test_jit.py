@@ -52,6 +52,21 @@ def test_two_processes_that_keep_a_kernel_at_once_write_two_files(
     assert len(list(tmp_path.glob("*.nbc"))) == 1
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_is_told_once_that_much_is_compiled(
+    is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = _KernelFiles(str(tmp_path), "plus", "stamp")
+    files.save("kept", "code")
+    monkeypatch.setattr("simlab.jit._num_missing", [0])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    said = []
+    for key in ["kept"] * 9 + [f"missing {number}" for number in range(9)]:
+        files.load(key)
+        said.append(capsys.readouterr().err)
+    assert [index for index, text in enumerate(said) if text] == ([13] if is_terminal else [])
+
+
 def test_kernels_are_kept_by_the_name_of_their_module_where_the_tests_say_so() -> None:
     kept = cast(Any, _plus)._cache._cache_file
     assert Path(kept._cache_path) == Path(os.environ["SIMLAB_KERNELS"], __name__)

@@ -20,11 +20,11 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_500,
-    "traces": 11_550,
+    "simlab": 28_550,
+    "traces": 11_520,
     "policies": 14_450,
-    "analysis": 12_850,
-    "real_runner": 27_450,
+    "analysis": 12_820,
+    "real_runner": 27_410,
     "tests": 72_700,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
