@@ -100,20 +100,6 @@ def test_the_price_settles(trace: Path, cost: Path) -> None:
         assert f"{len(fit.fixed_point.rates)} rates were tried, {said}.\n" in text
 
 
-def test_policies_that_read_a_table(trace: Path, cost: Path, tmp_path: Path) -> None:
-    """Others learn a rate too; and a table of ranks makes a fixed tree."""
-    calibration, ranks = tmp_path / "calibration.json", tmp_path / "ranks.json"
-    fit_calibration(trace, out=calibration, top_k=16)
-    value = value_of(fit_price(trace, f'calibrated:stop=price,budget=16,top_k=16,table="{calibration}"', cost=cost))
-    assert value["policy"].startswith("calibrated:stop=price")
-    assert value["rate"] > 0
-    fit_ranks(trace, out=ranks, top_k=16)
-    policy = f'sequoia:budget=8,table="{ranks}"'
-    row = rows_of(simlab.replay(trace, [policy], cost=cost))[policy]
-    assert row["nodes_per_round"] == 8
-    assert row["acceptance_length"] > 1
-
-
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

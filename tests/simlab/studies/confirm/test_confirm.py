@@ -29,7 +29,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import setting_of
 from simlab.studies.confirm import run
 from simlab.studies.confirm.confirm import confirm
-from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
 from simlab.studies.result import with_settings
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
@@ -269,6 +269,12 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
         confirm()
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
     assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]
+
+
+def test_a_run_that_ended_early_says_what_was_asked_for() -> None:
+    ran = RunFacts({}, {}, 3, 7, "interval", 0.025, 0.03, None)
+    said = "the intervals are tight: 3 prompts, 7 runs of a prompt; widest interval of a speed ratio ±2.5 %"
+    assert ran.text() == f"{said} (asked for: 3 %)"
 
 
 # --- the rounds of a run as they are held against a latency profile

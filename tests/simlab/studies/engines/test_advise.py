@@ -180,6 +180,16 @@ def test_chains_are_compared_in_the_blocks_that_were_recorded(tmp_path: Path) ->
     assert of_block.totals.rounds == replayed["rounds"]
 
 
+def test_a_chain_that_no_engine_drafts_says_so(trace: Path, served_costs: dict[int, Path]) -> None:
+    advice = advise(trace, ["chain:length=1"], cost=served_costs[1], batch=[1], threads=1)
+    assert advice.batches[0].choice == "chain"
+    said = " ".join(advice.text().split())
+    assert "chain of 1*" in said
+    assert "* The first token of a recorded block of 8" in said
+    assert "with N 2, and compare it with --block-trace" in said
+    assert '"num_speculative_tokens": 1' in said
+
+
 @pytest.mark.parametrize("chosen_elsewhere", [False, True])
 def test_settings_are_those_that_are_best_where_they_are_chosen(
     chosen_elsewhere: bool, trace: Path, cost: Path, tmp_path: Path

@@ -32,6 +32,13 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
+def test_the_reference_rows_are_always_there(trace: Path) -> None:
+    chosen = ["autoregressive", "ddtree:budget=8", "ddtree:budget=16", "chain", "hindsight:budget=16"]
+    assert list(rows_of(replay(trace, (*TREES, "chain", "hindsight")))) == chosen
+    without_choice = ["autoregressive", "chain", "ddtree:budget=16", "ddtree:budget=64", "hindsight:budget=64"]
+    assert list(rows_of(replay(trace))) == without_choice
+
+
 @pytest.mark.parametrize("limit", [None, 3])
 def test_rows_are_sums_of_rounds(trace: Path, cost: Path, limit: int | None) -> None:
     """Counted in plain Python, and priced one round after another; a limit keeps the turns of a prompt together."""
