@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+from made_up_rows import result_row, seconds
 
 from simlab.analysis.confirm.table import TextFindings
 from simlab.traces.results.rows import results_frame
@@ -21,35 +22,14 @@ def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: 
     slowness = rng.lognormal(0, 0.5, num_prompts)
     rows = []
     for label, tokens_per_s in {**speeds, "hindsight:budget=16": 40.0}.items():
-        name = {"autoregressive": "ar"}.get(label, label.partition(":")[0])
         for prompt in range(num_prompts):
             committed = 50 + prompt
-            seconds = committed / tokens_per_s * slowness[prompt]
-            shared: dict[str, object] = {
-                **dict.fromkeys(("text_id", "simlab_version"), "x"),
-                "stop_reason": "length",
-                "policy": label,
-                "policy_id": label,
-                "name": name,
-                "settings": "{}",
-                "dataset": "d",
-                "sequence": prompt,
-                "prompt_id": f"p{prompt}",
-                "turn": 0,
-                "sample": 0,
-                "context_length": 9,
-                "rounds": 20,
-                "drafted": committed,
-                "verified": committed + 20,
-                "accepted": committed - 20,
-                "committed": committed,
-                "clipped": 0,
-            }
-            whole = {"draft_s": 0.0, "channel_s": 0.0, "select_s": 0.0, "commit_s": 0.0}
-            rows.append(shared | whole | {"kind": "predicted", "cost_id": "c", "verify_s": 0.9 * seconds})
-            if name != "hindsight":
-                measured = seconds * rng.lognormal(0, noise)
-                rows.append(shared | whole | {"kind": "measured", "verify_s": measured})
+            taken_s = committed / tokens_per_s * slowness[prompt]
+            counts = {"rounds": 20, "drafted": committed, "verified": committed + 20, "accepted": committed - 20}
+            own = {"sequence": prompt, "prompt_id": f"p{prompt}", "committed": committed, **counts}
+            rows.append(result_row(label, **own, cost_id="c", **seconds(0.9 * taken_s)))
+            if not label.startswith("hindsight"):
+                rows.append(result_row(label, **own, kind="measured", **seconds(taken_s * rng.lognormal(0, noise))))
     return results_frame(rows)
 
 

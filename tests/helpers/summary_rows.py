@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import polars as pl
+from made_up_rows import result_row
 
 from simlab.analysis.table.summaries import STAGE_COLUMNS
 
@@ -17,29 +18,9 @@ def results() -> pl.DataFrame:
             ("chat", "c-0", 0, 5, 20 * factor),
             ("chat", "c-0", 1, 5, 10 * factor),
         ):
-            rows.append(
-                {
-                    "policy": policy,
-                    "policy_id": policy,
-                    "name": policy.partition(":")[0],
-                    "settings": "{}",
-                    "dataset": dataset,
-                    "prompt_id": prompt_id,
-                    "turn": turn,
-                    "sample": 0,
-                    "sequence": len(rows) % 4,
-                    "kind": "predicted",
-                    "cost_id": None,
-                    "rounds": rounds,
-                    "drafted": 7 * rounds,
-                    "verified": 8 * rounds,
-                    "accepted": committed - rounds,
-                    "committed": committed,
-                    "clipped": 0,
-                    **dict.fromkeys(STAGE_COLUMNS),
-                    "draws_s": None,
-                }
-            )
+            place = {"dataset": dataset, "prompt_id": prompt_id, "turn": turn, "sequence": len(rows) % 4}
+            counts = {"rounds": rounds, "drafted": 7 * rounds, "verified": 8 * rounds, "accepted": committed - rounds}
+            rows.append(result_row(policy, **place, **counts, committed=committed, draws_s=None))
     types: dict[str, pl.DataType] = dict.fromkeys(STAGE_COLUMNS, pl.Float64())
     return pl.DataFrame(rows, schema_overrides={**types, "cost_id": pl.String(), "draws_s": pl.List(pl.Float32)})
 

@@ -138,14 +138,3 @@ def test_a_run_stands_among_others_only_beyond_the_noise_of_prices() -> None:
     assert said.startswith("no winner among A, B and D: not significant; minimum detectable difference ")
     assert said.endswith("; the difference from B is within the noise of the latency profile")
     assert verdicts_text(timed(noisy, within)).startswith("no winner between A and B: their difference is within")
-
-
-def test_the_table_has_a_column_of_prices_where_they_are_known() -> None:
-    found = compare_runs([run("A", 1.0, noise(0.05)), run("B", 1.03, ONES, seed=1)], [(0, 1)])
-    table = comparison_table(found)
-    assert "prices [95 %]" in table.splitlines()[0]
-    by_measure = {comparison.measure: line for comparison, line in zip(found, table.splitlines()[1:], strict=True)}
-    interval = next(comparison.price_interval for comparison in found if comparison.measure == "tokens_per_s")
-    assert f"  [{interval.low:.3f}, {interval.high:.3f}]  " in by_measure["tokens_per_s"]
-    assert max(map(len, table.splitlines())) <= 120
-    assert "Prices [95 %]: the ratio by the noise of the latency profile alone" in comparison_notes(found, "holm")

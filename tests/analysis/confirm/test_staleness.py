@@ -103,16 +103,6 @@ def test_rounds_beyond_the_profile_are_refused() -> None:
         staleness(plain, [(replace(rounds, contexts=rounds.contexts + 1000), cost)], cost)
 
 
-def test_the_sentence_names_machine_and_sizes() -> None:
-    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
-    plain, rounds = timed(cost, generator, np.full(3, 1.25), {1: 1.02, 8: 0.9})
-    found = staleness(plain, [(rounds, cost)], cost)
-    assert found is not None
-    assert "autoregressive decoding +25.0 %" in found.text()
-    assert "+2.0 % (1 drafted), −10.0 % (8 drafted)" in found.text()
-    assert [one["num_drafted"] for one in found.to_json()["rounds"]] == [1, 8]  # type: ignore[attr-defined]
-
-
 def test_a_channel_is_held_against_its_own_price_and_corrected_by_one_factor() -> None:
     """Rounds of a policy with a channel and of one without, together; the first are charged."""
     head = CostChannel("transitions", ModelInfo("head", "", "head"), {"top_k": 3}, (2, 4))

@@ -4,14 +4,14 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
-from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
+from confirm_results import EXACT, NUM_PROMPTS, judged, results
 
-from simlab.analysis.confirm.table import compare_winner, confirmed_policies, machine_table
+from simlab.analysis.confirm.table import compare_winner, confirmed_policies
 from simlab.analysis.confirm.text import confirm_table, stage_table, verdict_text
-from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.statistics.significance import holm
 
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
 
@@ -67,23 +67,13 @@ def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest(
     assert instead.first.policy == "chain"
 
 
-def holm_by_hand(p_values: list[float]) -> list[float]:
-    """The smallest times all, the next times one fewer, and so on; never less than the one before, never above 1."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
-        adjusted[index] = largest
-    return adjusted
-
-
 def test_differences_are_read_as_a_family() -> None:
     """A ladder of twelve speeds: some differ from the fastest alone, and not among eleven comparisons."""
     speeds = {"autoregressive": 10.0, **{f"ddtree:budget={number}": 20 + 0.25 * number for number in range(2, 14)}}
     rows = results(speeds, noise=0.1)
     won = compare_winner(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
     assert won is not None
-    adjusted = holm_by_hand([comparison.p_value for comparison in won.comparisons])
+    adjusted = holm(np.array([comparison.p_value for comparison in won.comparisons]))
     assert [comparison.p_adjusted for comparison in won.comparisons] == pytest.approx(adjusted)
     assert any(comparison.p_value < 0.05 <= comparison.p_adjusted for comparison in won.comparisons)
     behind = {
@@ -129,29 +119,6 @@ def test_one_prompt_has_no_interval_and_no_winner() -> None:
     assert "nan" not in verdict_text(found, won) + confirm_table(found)
 
 
-def test_predicted_and_measured_stand_side_by_side() -> None:
-    rows = results()
-    found = {policy.policy: policy for policy in confirmed_policies(rows, judged())}
-    chain = rows.filter((pl.col("policy") == "chain") & (pl.col("kind") == "measured"))
-    committed, seconds, rounds = (float(chain[name].sum()) for name in ("committed", "verify_s", "rounds"))
-    row = found["chain"].row()
-    assert row["measured_tokens_per_s"] == pytest.approx(committed / seconds)
-    assert row["measured_verify_s_per_round"] == pytest.approx(seconds / rounds)
-    assert row["predicted_speedup"] == pytest.approx(1.4)
-    assert row["predicted_speedup"] == row["speedup"]
-    bound = found["hindsight:budget=16"]
-    assert bound.measured is None
-    assert all(bound.row()[name] is None for name in ("measured_speedup", "lossless", "counts_equal_replay"))
-    assert bound.row()["predicted_speedup"] == pytest.approx(4.0)
-    table = confirm_table(list(found.values()))
-    assert "30 of 30" in table
-    assert "hindsight" in table
-    lines = stage_table(list(found.values())).splitlines()
-    (own,) = [line for line in lines if line.startswith("chain")]
-    assert len(lines) == 2 + len(SPEEDS)
-    assert own.endswith(f" / {1e3 * seconds / rounds:.2f}")
-
-
 def test_without_prices_the_prediction_is_unknown() -> None:
     stages = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
     unpriced = pl.when(pl.col("kind") == "measured")
@@ -165,12 +132,3 @@ def test_without_prices_the_prediction_is_unknown() -> None:
 
 
 # Tokens per second of a whole batch, as people read them
-
-
-def test_speeds_of_all_texts_stand_below_their_heading() -> None:
-    speeds = {"autoregressive": Estimate(30.06), "chain": Estimate(121.25, Interval(118.5, 124.0))}
-    assert [line.rstrip() for line in machine_table(speeds, 4).splitlines()] == [
-        "all 4 texts together  tokens/s [95 %]",
-        "autoregressive        30.1",
-        "chain                 121.2 [118.5, 124.0]",
-    ]

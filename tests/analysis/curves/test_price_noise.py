@@ -18,7 +18,7 @@ from simlab.analysis.curves.price_noise import drawn_behind_price, drawn_regrets
 from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
-from simlab.analysis.curves.text import curves_text, unimodality_verdict
+from simlab.analysis.curves.text import unimodality_verdict
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.cost import GRID_STAGES, PLAIN, CostTable, Visits
@@ -201,24 +201,3 @@ def test_the_verdict_follows_from_the_intervals(share: float, more: float, low: 
     assert ("(significant)" in said) == (lost.interval.low > 0)
     assert ("probabilities, mine:" in said) == (cost_ids == 2)
     assert f"loses {100 * lost.value + 0.0:.2f}".replace("-0.00", "0.00") in said.replace("-0.00", "0.00")
-
-
-def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None:
-    texts, table = made_up_texts(1, 12), profiled(STAIRS, 0.01, 7)
-    rows, setting = rows_of(texts, curve_machine(table, MOST, (table, table)))
-    (whole,) = curve_summaries(rows, [setting])
-    text = curves_text([whole], {table.cost_id: "a made-up machine"})
-    assert whole.kept is not None
-    assert f"{100 * whole.kept.value:.2f}" in unimodality_verdict([whole], {table.cost_id: "made up"})
-    assert "valleys in each half of the samples: " in text
-    assert "over prices drawn again" in text
-    assert all(len(line) <= 100 for line in text.split("\n"))
-    assert whole.rows()[0]["kept_valley_share"] == whole.kept.value
-    without, alone = rows_of(texts, curve_machine(replace(table, draws=()), MOST))
-    (unknown,) = curve_summaries(without, [alone])
-    text = curves_text([unknown], {table.cost_id: "a made-up machine"})
-    assert "draws" not in text
-    assert "it takes two visits" in " ".join(text.split())
-    assert ": not known; " in unimodality_verdict([unknown], {table.cost_id: "made up"})
-    assert unknown.rows()[0]["kept_valley_share"] is None
-    assert without["kept_valley_share"].null_count() == without.height

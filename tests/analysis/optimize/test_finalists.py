@@ -20,7 +20,6 @@ from simlab.analysis.optimize.finalists import (
     MOST_RIVALS,
     FinalistVerdict,
     choose_finalists,
-    finalist_table,
     judge_finalists,
     optimism_figures,
     share_of_draws_best,
@@ -157,21 +156,12 @@ def test_optimism_is_what_the_other_choice_claims() -> None:
     assert found.keys() - by_hand.keys() == {"best_on_evaluation"}
 
 
-# The table of finalists: what stands in each cell, and what is left empty
+# The sentence that says what to take
 
 
 BEST = ChosenPolicy("ddtree:budget=8", "0123")
 SOURCE = PromptSource("text", "draft", frozenset({("gsm8k", "1")}))
-FIGURES: dict[str, Scalar] = {"dev_tokens_per_s": 30.0, "evaluation_tokens_per_s": 29.5}
 BEST_ROW: dict[str, Scalar] = {"policy": BEST.policy, "role": "best", "best_over_this": None, "p_adjusted": None}
-
-
-def cells(p_adjusted: float | None) -> list[list[str]]:
-    """The cells of a rival's row and of the best's, by columns of at least two blanks."""
-    rival: dict[str, Scalar] = {"policy": "chain", "role": "rival", "best_over_this": 1.25, "p_adjusted": p_adjusted}
-    ends: dict[str, Scalar] = {"best_over_this_ci_low": 1.125, "best_over_this_ci_high": 1.5}
-    table = finalist_table(optimum_of(FIGURES | BEST_ROW, FIGURES | rival | ends))
-    return [line.split() for line in table.splitlines()[-2:]]
 
 
 def optimum_of(*rows: dict[str, Scalar]) -> Optimum:
@@ -191,20 +181,6 @@ def optimum_of(*rows: dict[str, Scalar]) -> Optimum:
         (BEST.policy, "chain"),
         rows,
     )
-
-
-@pytest.mark.parametrize(("p_adjusted", "shown"), [(0.0004, "<0.001"), (0.001, "0.001"), (0.0316, "0.032")])
-def test_a_p_value_has_three_digits_and_the_best_has_none(p_adjusted: float, shown: str) -> None:
-    best, rival = cells(p_adjusted)
-    assert best == ["ddtree:budget=8", "best", "-", "30.0", "29.5"]
-    assert rival == ["chain", "rival", "-", "30.0", "29.5", "1.250", "[1.125,", "1.500]", shown]
-
-
-def test_a_p_value_that_is_not_known_is_left_empty() -> None:
-    assert cells(None)[1][-1] == "1.500]"
-
-
-# The sentence that says what to take
 
 
 def row_of(policy: str, nodes: float, ratio: float, differs: bool, is_known: bool) -> dict[str, Scalar]:

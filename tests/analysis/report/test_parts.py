@@ -15,16 +15,15 @@ from commands import output_of, refusal_of
 from confirm_results import results
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_rows import result_row, seconds
 from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import Chart, Grid, Section, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
-from simlab.analysis.report.speed import policy_table, speed_chart
 from simlab.analysis.report.trees import explorer_trees
-from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
-from simlab.analysis.table.text import NO_PRICES, PRICES, ends
+from simlab.analysis.report.verdict import VerdictChoice, verdict_of
 from simlab.analysis.trees import drawing_rows
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.policies.engine.replay import Replay
@@ -46,41 +45,18 @@ def made_rows(
     speeds: dict[str, float], num_prompts: int = 40, noise: float = 0.02, kind: str = "predicted", timed: bool = True
 ) -> pl.DataFrame:
     """Rows of policies that write so many times as many tokens per second as plain decoding."""
-    rng, found = np.random.default_rng(5), []
+    rng, rows = np.random.default_rng(5), []
     for label, speed in speeds.items():
-        name, _, typed = label.partition(":")
-        settings = dict(part.split("=") for part in typed.split(",") if part)
+        settings = dict(part.split("=") for part in label.partition(":")[2].split(",") if part)
         for prompt in range(num_prompts):
-            seconds = 100 * (1 + prompt % 7) / 50 / (speed * rng.lognormal(0, noise) if label != "ar" else 1)
-            found.append(
-                {
-                    "policy": label,
-                    "policy_id": f"id-{label}",
-                    "name": name,
-                    "settings": json.dumps({key: int(value) for key, value in settings.items()}),
-                    "text_id": "t",
-                    "draft_id": "d",
-                    "cost_id": "c" if timed else None,
-                    "sequence": prompt,
-                    "prompt_id": f"p{prompt}",
-                    "dataset": "made-up",
-                    "turn": 0,
-                    "sample": 0,
-                    "context_length": 30,
-                    "stop_reason": "length",
-                    "rounds": 100 * (1 + prompt % 7) if label == "ar" else 40 * (1 + prompt % 7),
-                    "drafted": 0,
-                    "verified": 0,
-                    "accepted": 0,
-                    "committed": 100 * (1 + prompt % 7),
-                    "clipped": 0,
-                    **dict.fromkeys(("draft_s", "channel_s", "select_s", "commit_s"), 0.0 if timed else None),
-                    "verify_s": seconds if timed else None,
-                    "kind": kind,
-                    "simlab_version": "0",
-                }
-            )
-    return results_frame(found)
+            size = 1 + prompt % 7
+            verify_s = 2 * size / (speed * rng.lognormal(0, noise) if label != "ar" else 1)
+            counts = {"rounds": (100 if label == "ar" else 40) * size, "committed": 100 * size}
+            timed_s = {"cost_id": "c", **seconds(verify_s)} if timed else {}
+            own = {"settings": json.dumps({key: int(value) for key, value in settings.items()}), "kind": kind}
+            place = {"text_id": "t", "sequence": prompt, "prompt_id": f"p{prompt}"}
+            rows.append(result_row(label, **place, **counts, **timed_s, **own))
+    return results_frame(rows)
 
 
 def of_rows(predicted: pl.DataFrame, measured: pl.DataFrame | None = None) -> ReportResults:
@@ -106,12 +82,61 @@ def test_the_verdict_is_the_speedup_over_autoregressive_decoding_and_the_chain_i
     assert int(match[2]) <= 30 <= int(match[3])
 
 
-def test_the_best_of_the_table_is_said_to_be_picked_on_its_own_prompts() -> None:
-    found = verdict_of(
-        of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9, "presto:budget=8": 2.1})), TABLE
-    )
-    assert "]: presto:budget=8. 40 prompts" in found.sentence
-    assert any("chosen on these very prompts" in one for one in found.more)
+AHEAD = {"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9}
+NO_WINNER = r"not significant; minimum detectable difference \d+\.\d % \(n = 40 prompts\)\.$"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "noise", "choice", "said", "more"),
+    [
+        (
+            AHEAD | {"presto:budget=8": 2.1},
+            0.02,
+            TABLE,
+            r"\]: presto:budget=8\. 40 prompts",
+            ["chosen on these very prompts"],
+        ),
+        # The chain is level; then another rival, however far the chain is behind.
+        (
+            AHEAD | {"ddtree:budget=8": 1.502},
+            0.2,
+            HELD_OUT,
+            r"\]: ddtree:budget=8\. The chain is as good within the noise\. 40 held-out prompts",
+            [f"^No winner among ddtree:budget=8 and chain: {NO_WINNER}", "prompts, not significant; predicted"],
+        ),
+        (
+            {"ar": 1.0, "chain": 1.2, "ddtree:budget=8": 1.95, "presto:budget=8": 1.949},
+            0.05,
+            HELD_OUT,
+            r"\]: ddtree:budget=8\. presto:budget=8 is as good within the noise\. ",
+            [f"^No winner among ddtree:budget=8 and presto:budget=8: {NO_WINNER}", r"the chain \[[^s]*prompts; "],
+        ),
+        # Who does the same as the best is no rival.
+        (AHEAD | {"price": 1.9}, 0.0, HELD_OUT, r"\]: ddtree:budget=8\. 40 held-out", []),
+        (
+            AHEAD | {"chain": 1.9},
+            0.0,
+            HELD_OUT,
+            r"The chain is as good within the noise\.",
+            ["^No difference: ddtree:budget=8 and the chain did the same on 40 held-out prompts\\.$"],
+        ),
+        ({"ar": 1.0, "ddtree:budget=8": 1.5}, 0.0, TABLE, "^1.50 times as fast as autoregressive decoding", []),
+    ],
+)
+def test_what_is_level_is_no_winner(
+    speeds: dict[str, float], noise: float, choice: VerdictChoice, said: str, more: list[str]
+) -> None:
+    found = verdict_of(of_rows(made_rows(speeds, noise=noise)), choice)
+    assert re.search(said, found.sentence)
+    assert all(any(re.search(pattern, one) for one in found.more) for pattern in more)
+    assert not any("price" in one for one in found.more)
+
+
+def test_rows_without_seconds_have_sentences_of_their_own() -> None:
+    untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
+    assert untimed.sentence.startswith("Acceptance length 2.50")
+    assert any(one.startswith("No difference: ") for one in untimed.more)
+    assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
 
 
 @pytest.mark.parametrize(("num_prompts", "is_rough"), [(19, True), (20, False)])
@@ -128,27 +153,6 @@ def test_what_was_measured_stands_beside_the_prediction() -> None:
     assert any("× the chain" in one and "measured 1.26 ×; prediction 3.2 % high." in one for one in found.more)
 
 
-def test_what_cannot_be_told_apart_has_no_winner() -> None:
-    rows = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.502}, noise=0.2)
-    found = verdict_of(of_rows(rows), HELD_OUT)
-    assert "]: ddtree:budget=8. The chain is as good within the noise. 40 held-out prompts" in found.sentence
-    assert re.match(
-        r"No winner among ddtree:budget=8 and chain: not significant; minimum detectable difference \d+\.\d % "
-        r"\(n = 40 prompts\)\.$",
-        found.more[0],
-    )
-    assert "on 40 held-out prompts, not significant; predicted" in found.more[1]
-
-
-def test_a_rival_that_is_level_leaves_no_winner_however_far_the_chain_is_behind() -> None:
-    rows = made_rows({"ar": 1.0, "chain": 1.2, "ddtree:budget=8": 1.95, "presto:budget=8": 1.949}, noise=0.05)
-    found = verdict_of(of_rows(rows), HELD_OUT)
-    assert "]: ddtree:budget=8. presto:budget=8 is as good within the noise. " in found.sentence
-    assert found.more[0].startswith("No winner among ddtree:budget=8 and presto:budget=8: not significant")
-    assert "× the chain" in found.more[1]
-    assert "not significant" not in found.more[1]
-
-
 def test_the_verdict_is_that_of_optimize() -> None:
     results = of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "presto:budget=8": 1.9}))
     found = {summary.policy: summary for summary in results.summaries}
@@ -157,25 +161,6 @@ def test_the_verdict_is_that_of_optimize() -> None:
     verdict = verdict_of(results, HELD_OUT)
     assert verdict.more[0] == judged.verdict
     assert ("is as good within the noise" in verdict.sentence) is not judged.wins
-
-
-def test_a_policy_that_does_the_same_as_the_best_is_no_rival() -> None:
-    rows = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9, "price": 1.9}, noise=0.0)
-    found = verdict_of(of_rows(rows), HELD_OUT)
-    assert "]: ddtree:budget=8. 40 held-out" in found.sentence
-    assert not any("price" in one for one in found.more)
-
-
-def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> None:
-    equal = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, noise=0.0)), HELD_OUT)
-    assert "The chain is as good within the noise." in equal.sentence
-    assert "No difference: ddtree:budget=8 and the chain did the same on 40 held-out prompts." in equal.more
-    untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
-    assert untimed.sentence.startswith("Acceptance length 2.50")
-    assert any(one.startswith("No difference: ") for one in untimed.more)
-    alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
-    assert alone.sentence.startswith("1.50 times as fast as autoregressive decoding")
-    assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -264,23 +249,6 @@ def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path) -> None:
     assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in out.read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nothing.parquet"], "expected a result file at nothing.parquet"),
-        (["--out", "."], "--out names the folder"),
-        (["r.parquet", "-p", "chain"], "RESULTS hold what they hold"),
-        (["--optimum", "nothing.json", "--limit", "1", "-p", "chain"], "expected a choice of policies at nothing.json"),
-    ],
-)
-def test_what_cannot_be_reported_is_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert said in refusal_of("report", *arguments)
-    assert not list(tmp_path.iterdir())
-
-
 def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path) -> None:
     committed, rounds = pl.col("committed"), pl.col("rounds")
     sums = {"drafted": committed, "verified": committed + rounds, "accepted": committed - rounds}
@@ -330,54 +298,15 @@ def test_prices_that_are_not_at_hand_are_not_called_measured(cost_id: str, value
     assert "Measured" not in label.detail
 
 
-# A report beside the noise of the latency profile: the verdict, the table, and what pointing at a mark shows
-
-
-SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0}
-
-
-def predicted(noise: float | None) -> ReportResults:
-    """Made-up predictions whose seconds have noise of this size for each policy; None: it is not known."""
-    rows = results(SPEEDS).filter(pl.col("kind") == "predicted")
-    own = pl.Series(np.random.default_rng(1).lognormal(0, 0.05, len(rows)))
-    rows = rows.with_columns(pl.col("verify_s") * own)
-    if noise is not None:
-        rng = np.random.default_rng(3)
-        factors = {label: rng.lognormal(0, noise, NUM_DRAWS) for label in rows["policy"].unique(maintain_order=True)}
-        pairs = zip(rows["policy"], rows["verify_s"], strict=True)
-        rows = with_draws(rows, [(seconds * factors[policy]).tolist() for policy, seconds in pairs])
-    return ReportResults(rows, rows.clear())
-
-
-def verdict(noise: float | None) -> ReportVerdict:
-    return verdict_of(predicted(noise), HELD_OUT)
-
-
-def test_the_verdict_has_both_intervals() -> None:
-    found = verdict(0.02)
-    assert found.sentence.startswith("2.00 times as fast as autoregressive decoding [")
-    over_chain = next(one for one in found.more if " × the chain [" in one)
-    assert "] (prices [1." in over_chain
-    for said in (found.sentence, over_chain):
-        assert said.endswith("30 held-out prompts; predicted, not measured.")
-    assert not any("prices" in said for said in verdict(None).more)
-
-
 def test_a_difference_within_the_noise_of_prices_is_no_win() -> None:
-    found = verdict(0.5)
+    rows = results({"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0}).filter(
+        pl.col("kind") == "predicted"
+    )
+    rng = np.random.default_rng(3)
+    factors = {label: rng.lognormal(0, 0.5, NUM_DRAWS) for label in rows["policy"].unique(maintain_order=True)}
+    uneven = rows.with_columns(verify_s=pl.col("verify_s") * pl.Series(rng.lognormal(0, 0.05, len(rows))))
+    pairs = zip(uneven["policy"], uneven["verify_s"], strict=True)
+    rows = with_draws(uneven, [(seconds * factors[policy]).tolist() for policy, seconds in pairs])
+    found = verdict_of(ReportResults(rows, rows.clear()), HELD_OUT)
     assert "ddtree:budget=8, which is not significantly faster. The chain is as good" in found.sentence
     assert any("within the noise of the latency profile" in one for one in found.more)
-
-
-def test_the_table_and_the_marks_show_both_intervals() -> None:
-    found = predicted(0.02)
-    grid = policy_table(found, None)
-    assert grid.heads[1:3] == ["predicted speedup [95 %]", "prices [95 %]"]
-    assert PRICES in grid.caption
-    (tree,) = (summary for summary in found.summaries if summary.policy == "ddtree:budget=8")
-    (row,) = (row for row in grid.rows if row[0] == "ddtree:budget=8")
-    assert row[2] == ends(tree.speed.price_interval) != "-"
-    drawn = speed_chart(found).figure.to_dict()["data"]
-    hover = [text for trace in drawn for text in trace.get("hovertemplate", ())]
-    assert any(text.endswith(f"<br>prices {row[2]}") and "<br>prompts [" in text for text in hover)
-    assert NO_PRICES["predicted"] in policy_table(predicted(None), None).caption

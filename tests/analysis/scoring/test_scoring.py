@@ -25,8 +25,8 @@ from simlab.analysis.scoring.reliability import (
     loss_against,
     reliability,
 )
-from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
-from simlab.analysis.scoring.text import calibration_verdict, confidence, scoring_text
+from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace
+from simlab.analysis.scoring.text import calibration_verdict, confidence
 from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
 from simlab.analysis.table.estimates import NO_FIGURE, Estimate, sum_of_distances
 from simlab.draft import Prompt
@@ -143,19 +143,6 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
     assert path_coverage(first)[0]["nodes_median"] == 2
 
 
-def test_people_read_the_figures_of_orders() -> None:
-    scored = scored_texts(["ddtree:budget=9"], DEEP[:8], 9)
-    assert scored.places is not None
-    (figures,) = order_figures(scored.places)
-    auc, excess = figures["auc"], figures["excess_nodes"]
-    shown = (
-        f"{auc.value:.3f} [{auc.interval.low:.3f}, {auc.interval.high:.3f}] "
-        f"{excess.value:.2f} [{excess.interval.low:.2f}, {excess.interval.high:.2f}]"
-    )
-    lines = [" ".join(line.split()) for line in scoring_text(scored, details=True).splitlines()]
-    assert any(line.startswith(f"{figures['order']} {shown} ") for line in lines)
-
-
 def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     recorded = DEEP[:8]
     typed = ["ddtree:budget=3/9", "chain", "calibrated:budget=9"]
@@ -205,15 +192,6 @@ def test_datasets_are_parts_of_the_whole() -> None:
     assert left.places is not None
     assert len(left.places.prompts) < len(scored.places.prompts)
     assert scored.by_dataset()[0][1].prompts == scored.prompts
-
-
-@pytest.mark.parametrize(
-    ("label", "short"),
-    [("ddtree:budget=64", "ddtree"), ("presto:renormalised=true,budget=64", "presto:renormalised=true"),
-     ("presto:budget=16,top_k=8", "presto:top_k=8"), ("caddtree", "caddtree")],
-)  # fmt: skip
-def test_labels_lose_their_budget(label: str, short: str) -> None:
-    assert without_budget(label) == short
 
 
 def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:

@@ -14,7 +14,6 @@ from summary_rows import priced, results, with_draws
 from simlab.analysis.statistics.intervals import UNKNOWN
 from simlab.analysis.table.price_draws import seconds_at_draws
 from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
-from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.arrays import Doubles
 from simlab.errors import TraceError
 from simlab.policies.costs.cell_prices import NUM_DRAWS
@@ -101,25 +100,3 @@ def test_a_file_of_an_older_simlab_is_signed_and_then_read_and_has_no_price_inte
     assert found.schema == pl.Schema(results_schema())
     speeds = [summary.speed for summary in summarise(found)]
     assert all(speed.price_interval is UNKNOWN and speed.speedup > 0 for speed in speeds)
-
-
-def test_the_table_shows_both_intervals_and_says_what_they_are() -> None:
-    rng = np.random.default_rng(5)
-    found = summarise(noisy({"chain": rng.lognormal(0, 0.02, NUM_DRAWS)}))
-    heads, under, plain, chain, *_ = summary_table(found).splitlines()
-    assert heads.split()[-2:] == ["speedup", "prices"]
-    assert under[heads.index("prices") :] == under[heads.index("speedup") :][:6] == "[95 %]"
-    assert plain.endswith(" 1.00")
-    interval = found[1].speed.price_interval
-    assert chain.endswith(f"]  [{interval.low:.2f}, {interval.high:.2f}]")
-    assert "Prices [95 %]: the speedup by the noise of the latency profile alone" in summary_notes(found)
-
-
-def test_where_there_is_no_price_interval_the_table_says_why() -> None:
-    unpriced, found = summarise(results()), summarise(priced())
-    assert "prices" not in summary_table(unpriced)
-    assert "rices" not in summary_notes(unpriced)
-    assert all(line.endswith("-") for line in summary_table(found).splitlines()[2:])
-    assert "Prices: not known; one sample of each size" in summary_notes(found)
-    measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
-    assert "Prices: none, since these seconds were measured" in " ".join(summary_notes(measured).split())

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from summary_rows import priced, results
 
-from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
 from simlab.analysis.table.text import (
     WIDTH,
@@ -22,7 +20,6 @@ from simlab.analysis.table.text import (
     summaries_html,
     summary_cells,
     summary_notes,
-    summary_table,
     within_width,
 )
 from simlab.cost import StageSeconds
@@ -58,14 +55,6 @@ def test_a_row_is_flat_and_holds_no_nan() -> None:
     assert row["speedup"] is None
     assert "slice" not in row
     assert summarise(results(), "dataset")[-1].row()["slice"] == "chat"
-
-
-def test_a_table_shows_both_means_and_aligns() -> None:
-    lines = summary_table(summarise(results())).splitlines()
-    assert len(lines) == 4
-    assert lines[2].split()[:2] == ["chain", "2.50"]
-    assert "2.67" in lines[2]
-    assert len({len(line) for line in lines[2:]}) == 1
 
 
 def test_speeds_are_pooled_and_over_plain_decoding() -> None:
@@ -148,24 +137,6 @@ def test_predictions_and_measurements_are_not_mixed() -> None:
             summarise(pl.concat([priced(), other]))
 
 
-def test_a_table_shows_speeds_only_where_they_are_known() -> None:
-    without, found = summarise(results()), summarise(priced())
-    assert "tokens/s" not in summary_table(without)
-    assert "speedup" not in summary_table(without)
-    assert "`simlab profile`" in " ".join(summary_notes(without).split())
-    assert " No speeds at all." in " ".join(summary_notes(without, "No speeds at all.").split())
-    lines = summary_table(found).splitlines()
-    assert "tokens/s  speedup" in lines[0]
-    assert lines[1].endswith("[95 %]")
-    assert lines[2].split()[-3:] == ["1.0", "1.00", "-"]
-    assert "1.56 [" in lines[3].split("rounds")[-1]
-    assert lines[3].endswith("]  -")
-    assert "a latency profile; prefill is not in them" in " ".join(summary_notes(found).split())
-    assert "`simlab profile`" not in summary_notes(found)
-    measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
-    assert "Speeds were measured" in summary_notes(measured)
-
-
 # The HTML of a notebook shows the cells of the text table, no others, and escapes them
 
 
@@ -191,27 +162,6 @@ def test_headings_cells_and_notes_are_those_of_the_text() -> None:
         assert paragraphs == [" ".join(summary_notes(found).splitlines())]
         assert "<script" not in page
         assert "class=" not in page
-
-
-def test_intervals_are_in_it() -> None:
-    found = [replace(summary, interval=Interval(1.25, 2.5)) for summary in summarise(priced())]
-    assert all(row[1].endswith("[1.25, 2.50]") for row in rows_of(summaries_html(found), "td"))
-
-
-def test_slices_have_tables_of_their_own() -> None:
-    whole, slices = summarise(results()), summarise(results(), "dataset")
-    page = summaries_html(whole, slices, "dataset", without_speeds="No prices <were> given.")
-    titles = re.findall(r"<b>(.*?)</b>", page)
-    assert titles == [
-        "dataset maths: 2 prompts, 2 sequences",
-        "dataset chat: 1 prompts, 2 sequences",
-        "all: 3 prompts, 4 sequences",
-    ]
-    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
-    for index, value in enumerate(("maths", "chat")):
-        assert_shows(tables[index], [one for one in slices if one.slice == value])
-    assert_shows(tables[2], whole)
-    assert "No prices &lt;were&gt; given." in page
 
 
 def test_everything_is_escaped() -> None:

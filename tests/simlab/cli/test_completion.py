@@ -5,11 +5,10 @@ import shutil
 import subprocess
 
 import pytest
-from commands import output_of
 from places import DOCS
 
 from simlab.cli.completion import SHELLS
-from simlab.cli.main import COMMANDS, main
+from simlab.cli.main import main
 
 SPEC = importlib.util.spec_from_file_location("make_completion", DOCS / "make_completion.py")
 assert SPEC is not None
@@ -39,8 +38,3 @@ def test_bash_completes(words: list[str], completed: set[str], capsys: pytest.Ca
     script = f"{capsys.readouterr().out}\n{code}"
     done = subprocess.run([bash], input=script, capture_output=True, text=True, check=True)
     assert completed <= {line.strip() for line in done.stdout.splitlines()}
-
-
-def test_every_command_is_in_the_script() -> None:
-    script = output_of("completion", "zsh")
-    assert all(f'"{name}"' in script or f'"{name}:' in script or f"{name})" in script for name in COMMANDS)

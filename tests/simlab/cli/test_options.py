@@ -141,40 +141,6 @@ def test_what_is_typed_arrives(stopped: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("profile --node-counts 1,x", "expected a whole number, at least 0; got 'x'"),
-        ("profile --node-counts 9..2", "expected rising ranges such as 8..12; got '9..2'"),
-        ("profile --node-counts 1..1000000", "at most 10,000 numbers"),
-        ("profile --contexts 0,8", "expected whole numbers, at least 1; got '0,8'"),
-        ("profile --temperature -1", "temperature must be 0 or"),
-        ("profile --top-p 0", "top_p must be above 0"),
-        ("profile --dtype int8", "int8"),
-        ("profile --context 8", "there is no option"),
-        ("record PROMPTS --temperature -1", "temperature must be 0 or"),
-        ("record PROMPTS --top-p 0", "top_p must be above 0"),
-        ("record PROMPTS --max-new-tokens 0", "at least 1"),
-        ("record PROMPTS --chat-template-kwargs [1]", "must be a JSON object"),
-        ('record PROMPTS --chat-template-kwargs {"x":NaN}', "must be a JSON object"),
-        ('record PROMPTS --chat-template-kwargs {"tokenize":false}', "may not set tokenize"),
-        ("record PROMPTS --min-width 65536", "min_width must be from 1 to 65,535; got 65,536"),
-        ("record PROMPTS --exact-budget 70000", "exact_budget must be from 1 to 65,535; got 70,000"),
-        ("record PROMPTS --completions c.jsonl", "not allowed with"),
-        ("record PROMPTS --hidden-layers 1,٣", "expected layer numbers such as"),
-        ("record OLD --temperature 0", "where --temperature can change nothing"),
-        ("record OLD --seed 0 --max-new-tokens 8", "where --seed, --max-new-tokens can change nothing"),
-        ("record OLD --chat-template-kwargs {}", "where --chat-template-kwargs can change nothing"),
-        ("confirm --prompts p.jsonl --trace x", "not allowed with"),
-        ("confirm --by policy", "--by should be dataset, context or turn"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_any_model(stopped: list[object], typed: str, said: str) -> None:
-    words = typed.replace("PROMPTS", "--prompts p.jsonl --out x").replace("OLD", "--text-from runs/old --out x")
-    assert said in refusal_of(*words.split())
-    assert stopped == []
-
-
-@pytest.mark.parametrize(
     ("typed", "works", "said"),
     [
         (RECORD, RECORDS, "finished batches are in runs/x: add --resume to go on"),

@@ -110,27 +110,6 @@ def test_it_draws_every_chart_without_a_complaint_and_asks_for_nothing(made: Mad
         assert one.requests == [made.path.as_uri()]
 
 
-@pytest.mark.thorough
-def test_the_first_screen_has_everything_in_order(made: Made) -> None:
-    with opened(made.browser, made.path) as one:
-        found = one.page.evaluate(
-            "['h1', 'table', '#chart-speed', '.marks', '#copy'].map("
-            "name => document.querySelector('#verdict ' + name).getBoundingClientRect().top)"
-        )
-        assert found == sorted(found)
-        assert one.page.locator(".marks li").count() == 4
-        assert re.search(r"times as fast as autoregressive decoding \[\d", one.page.locator("h1").inner_text())
-
-
-@pytest.mark.thorough
-def test_no_chart_is_wider_than_a_phone(made: Made) -> None:
-    with opened(made.browser, made.path, 390, 844) as one:
-        one.page.wait_for_selector(".plot.drawn .main-svg")
-        assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert one.page.locator("#explorer [data-part=next]").is_visible()
-        assert one.complaints == []
-
-
 BAD_LABELS = """() => {
   const found = [];
   for (const plot of document.querySelectorAll(".plot.drawn")) {

@@ -4,11 +4,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from depth import some
 from ray_jobs import random_kills, ray_of_tests
-from study_results import refused
 
 import simlab
 from simlab.errors import TraceError
@@ -74,24 +74,22 @@ def test_optimize_with_workers_writes_the_same_bytes(halving: bool, tmp_path: Pa
 
 
 @pytest.mark.thorough
-def test_curves_with_workers_write_the_same_bytes(tmp_path: Path) -> None:
-    found = []
+@pytest.mark.parametrize(
+    ("study", "asked"),
+    [
+        (simlab.curves, {"policy": "ddtree:budget=16", "limit": 6}),
+        (simlab.scoring, {"policies": POLICIES[:3], "limit": 9, "by": "dataset"}),
+    ],
+)
+def test_studies_with_workers_write_the_same_bytes(
+    study: Callable[..., Any], asked: dict[str, object], tmp_path: Path
+) -> None:
+    values = []
     for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
-        table = simlab.curves(cost=PRICES, policy="ddtree:budget=16", limit=6, **more)  # type: ignore[arg-type]
+        table = study(cost=PRICES, **asked, **more)
         table.write(tmp_path / f"{name}.parquet")
-        found.append(table.to_json())
-    assert found[0] == found[1]
-    assert (tmp_path / "threads.parquet").read_bytes() == (tmp_path / "workers.parquet").read_bytes()
-
-
-@pytest.mark.thorough
-def test_scoring_with_workers_says_the_same(tmp_path: Path) -> None:
-    found = []
-    for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
-        table = simlab.scoring(policies=POLICIES[:3], cost=PRICES, limit=9, by="dataset", **more)  # type: ignore[arg-type]
-        table.write(tmp_path / f"{name}.parquet")
-        found.append(table.to_json())
-    assert found[0] == found[1]
+        values.append(table.to_json())
+    assert values[0] == values[1]
     assert (tmp_path / "threads.parquet").read_bytes() == (tmp_path / "workers.parquet").read_bytes()
 
 
@@ -109,11 +107,6 @@ def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
     where = TraceLocation.of(sample_trace())
     with pytest.raises(TraceError, match="on a worker, and .* all machines must see the same files"):
         TraceLocation(str(tmp_path / "one"), where.text_id).open()
-
-
-@pytest.mark.parametrize("study", [simlab.replay, simlab.optimize, simlab.curves, simlab.scoring])
-def test_workers_without_ray_are_refused(study: Callable[..., object]) -> None:
-    assert "--workers 2 are workers of Ray; add --ray local" in refused(study, workers=2)
 
 
 @pytest.mark.thorough

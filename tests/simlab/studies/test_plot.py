@@ -41,30 +41,6 @@ def test_a_table_draws_what_the_report_draws(table: ReplayTable, out: Path) -> N
     assert "did you mean `depths`" in refused(table.plot, "depth")
 
 
-def test_differences_have_intervals_and_a_verdict_each(table: ReplayTable, out: Path) -> None:
-    found = simlab.compare(table, ["ddtree:budget=4", "ddtree:budget=8", "ddtree:budget=16"], against="chain")
-    figure = found.plot()
-    drawn = {
-        name: (x, low, high, trace.name)
-        for trace in figure.data
-        for name, x, low, high in zip(trace.y, trace.x, trace.error_x.arrayminus, trace.error_x.array, strict=True)
-    }
-    assert len(drawn) == 3
-    for one in found.of_measure:
-        x, low, high, name = drawn[one.first]
-        assert x == pytest.approx(100 * (one.ratio - 1))
-        assert x - low == pytest.approx(100 * (one.ratio_interval.low - 1))
-        assert x + high == pytest.approx(100 * (one.ratio_interval.high - 1))
-        assert name == ("significant" if one.differs else "not significant")
-    assert str(without_looks(simlab.plot([out], show="differences").figure)) == str(without_looks(figure))
-    by_dataset = simlab.compare(table, ["ddtree:budget=8"], against="chain", by="dataset")
-    slices = {one.slice for one in by_dataset.of_measure}
-    assert {name for trace in by_dataset.plot().data for name in trace.y} == {
-        "ddtree:budget=8" if part is None else f"ddtree:budget=8, {part}" for part in slices
-    }
-    assert len(slices) > 1
-
-
 def test_other_results_have_pictures(table: ReplayTable) -> None:
     advice = simlab.advise(batch=(1, 8), policies=["chain", "ddtree:budget=8"], limit=4)
     chain, tree = advice.plot().data[:2]
@@ -72,24 +48,6 @@ def test_other_results_have_pictures(table: ReplayTable) -> None:
     assert list(chain.y) == [one.gains["chain", "nothing"].ratio for one in advice.batches]
     assert list(chain.marker.symbol) == ["circle", "circle-open"]
     assert "has no picture" in refused(simlab.engine_rules(limit=2, batch=(1,)).plot)
-
-
-def test_html_needs_nothing_else(out: Path, table: ReplayTable, tmp_path: Path) -> None:
-    made = simlab.plot([out], out=tmp_path / "speed.html")
-    page = (tmp_path / "speed.html").read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>")
-    assert "Plotly.newPlot" in page
-    assert "http-equiv" not in page
-    assert "<script src" not in page
-    assert made.text().startswith(made.title)
-
-
-def test_what_cannot_be_drawn_is_refused(out: Path, table: ReplayTable, tmp_path: Path) -> None:
-    assert "a picture ends in .svg, .pdf, .png, .html" in refused(simlab.plot, [out], out=tmp_path / "speed.gif")
-    assert "-p and --against are for --show differences" in refused(simlab.plot, [out], policies="chain")
-    assert "expected one of speed" in refused(simlab.plot, [out], show="speedup")
-    two = refused(simlab.plot, [out, out], show="differences")
-    assert "is of one result file; got 2" in two
 
 
 def test_without_kaleido_a_sentence_says_what_to_install(

@@ -13,8 +13,6 @@ import simlab
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.studies.replay.replay import ReplayTable
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
-from simlab.traces.results.files import read_results
-from simlab.traces.results.rows import joined_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 VISITS, NODES = 24, 8
@@ -97,15 +95,6 @@ def test_noise_of_another_cell_and_no_noise_give_a_point(trace: Path, tmp_path: 
     row = row_of(replayed(trace, cost_file(0.0), tmp_path))
     assert row["speedup_price_low"] == pytest.approx(row["speedup"], rel=1e-6)
     assert row["speedup_price_high"] == pytest.approx(row["speedup"], rel=1e-6)
-
-
-def test_lists_of_merged_result_files_add_up(trace: Path, tmp_path: Path) -> None:
-    table = replayed(trace, cost_file(0.1), tmp_path, out=tmp_path / "whole.parquet")
-    whole = read_results(tmp_path / "whole.parquet")
-    half = whole.filter(whole["sequence"] < 3), whole.filter(whole["sequence"] >= 3)
-    merged = joined_results([half[1], half[0]])
-    again = replace(table, rows=merged)
-    assert row_of(again)["speedup_price_low"] == pytest.approx(row_of(table)["speedup_price_low"], rel=1e-9)
 
 
 def test_a_hypothetical_machine_has_the_noise_of_the_real_one(trace: Path, tmp_path: Path) -> None:

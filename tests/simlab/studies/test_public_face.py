@@ -3,10 +3,8 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from study_results import value_of
 
 import simlab
 from simlab.sequence_replay import draft_source
@@ -14,35 +12,6 @@ from simlab.studies.inputs import progress
 from simlab.studies.inputs.progress import step
 
 TREES = ["chain", "ddtree:budget=4/8"]
-
-
-def test_two_policies_of_a_table_are_compared(tmp_path: Path) -> None:
-    """A table, its file and the trace itself give the same comparison."""
-    out = tmp_path / "results.parquet"
-    table = simlab.replay(policies=TREES, out=out)
-    found = simlab.compare(table, ["ddtree:budget=8", "chain"])
-    value = value_of(simlab.compare(out, ["ddtree:budget=8", "chain"]))
-    assert value_of(found) == {**value, "A": value_of(found)["A"]}
-    trace = simlab.compare(simlab.sample_trace(), ["ddtree:budget=8", "chain"])
-    assert trace.to_json()["verdicts"] == value["verdicts"]
-    assert "ddtree:budget=8 is " in found._repr_html_()
-    assert found._repr_html_().count("<tr>") == 1 + len(value["rows"])
-
-
-def test_slices_of_few_prompts_are_said_to_be_rough_in_text_and_notebook() -> None:
-    whole, cut = (simlab.replay(policies=["chain"], by=by) for by in (None, "dataset"))
-    for table, is_rough in ((whole, False), (cut, True)):
-        for shown in (table.text(), table._repr_html_()):
-            assert ("Fewer than 20 prompts in a table: the intervals are rough." in " ".join(shown.split())) == is_rough
-
-
-def test_a_report_is_a_page(tmp_path: Path) -> None:
-    made = simlab.report(limit=2, texts=0, policies=["ddtree:budget=4"])
-    size = made.write(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_bytes() == made.html.encode()
-    assert size == len(made.html.encode())
-    assert made.verdict
-    assert made._repr_html_().startswith("<iframe")
 
 
 def test_a_trace_shows_itself() -> None:

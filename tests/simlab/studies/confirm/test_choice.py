@@ -1,8 +1,6 @@
 """Confirmations of what a search chose: it is run, held against its rivals, and marked if it saw these texts."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,22 +95,8 @@ def test_the_file_holds_what_a_report_needs(made: Made, done: tuple[Path, Confir
     assert found.first == BEST
     assert [comparison["first"] for comparison in found.comparisons] == [BEST] * 3
     assert (found.text_id, found.cost_id) == (made.trace.text_id, None)
-    assert found.why_unpriced.startswith("Nothing is predicted")
-    assert {"device", "threads", "dtype", "versions", "target", "drafter", "half_width", "ended"} <= set(found.ran)
-    assert found.rank_agreement["policies"] == 0
     row = found.row("chain")
-    assert row["measured_verify_s_per_round"] is not None
-    assert row["error_acceptance_length"] == 0
     assert (row["error_speedup"], row["lossless"], row["counts_equal_replay"]) == (None, "exact", True)
-    assert found.chosen is not None
-    assert found.chosen["chosen_on"] == {
-        "text_id": "feedfacefeedface",
-        "draft_id": "beefbeefbeefbeef",
-        "prompts": 2,
-        "datasets": ["gsm8k", "mbpp"],
-    }
-    with pytest.raises(KeyError):
-        found.row("absent")
     # Slices add up to the whole.
     assert found.by == "turn"
     for row in found.rows:
@@ -151,13 +135,6 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     moved = prior_choice(Path("x"), changed, made.trace.sequences(), policies)
     assert moved.policy_id == optimum.best.policy_id
     assert moved.lines(NO_PRICES, 1)[-1][1].startswith("the best policy here reads another latency profile")
-
-
-def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("{}")
-    for name, said in (("other.json", "is no choice of policies"), ("absent.json", "there is none")):
-        assert said in refused(confirm, made.trace, choice=tmp_path / name, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 OWN = """
@@ -214,16 +191,6 @@ def test_compare_says_the_same(done: tuple[Path, Confirmation]) -> None:
     assert {str(comparison["second"]): dict(comparison) for comparison in found.comparisons} == theirs
     said = table.text().split("\n\n")[1].splitlines()[0]
     assert found.verdict.splitlines()[0][1:] == said[1:]
-
-
-def test_a_summary_is_read_without_model_packages(done: tuple[Path, Confirmation]) -> None:
-    script = (
-        "import sys; from simlab.traces.artefacts.confirmation import read_confirmation; "
-        f"found = read_confirmation({str(done[0])!r}); "
-        "print(found.row('chain')['lossless'], 'torch' in sys.modules, 'transformers' in sys.modules)"
-    )
-    read = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert read.stdout.split() == ["exact", "False", "False"]
 
 
 def without(name: str) -> Callable[[dict[str, Any]], str]:

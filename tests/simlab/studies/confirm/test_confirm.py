@@ -1,7 +1,6 @@
 """Confirmations on tiny models: the summary beside a replay and the result rows, and what is refused."""
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from simlab.studies.confirm import run
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
-from simlab.studies.fit_tables import fit_ranks
 from simlab.studies.result import with_settings
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.format.documents import with_digest
@@ -41,18 +39,6 @@ from simlab.traces.results.files import read_results
 
 POLICY, BOUND = "ddtree:budget=8", "hindsight:budget=8"
 WHERE = ("draft", "channel", "select", "verify", "commit")
-ENDS = ("", "_ci_low", "_ci_high")
-RATIOS = ("acceptance_length", "round_s", "tokens_per_s", "speedup", *(f"{one}_s_per_round" for one in WHERE))
-OF_CONFIRM = {
-    *("num_same_texts", "num_equal", "num_texts", "counts_equal_replay", "lossless", "num_ties", "worst_gap", "bound"),
-    *("measured_acceptance_length", "predicted_speedup", "within_tolerance", "within_noise", "log_error_machine"),
-    *("error_speedup_price_low", "error_speedup_price_high"),
-    *(f"measured_{name}{end}" for name in ("tokens_per_s", "speedup") for end in ENDS),
-    *(f"{kind}_{stage}_s_per_round" for kind in ("predicted", "measured") for stage in WHERE),
-    *(f"{kind}_{part}" for kind in ("log_error", "error_share") for part in ("rounds", *WHERE)),
-    *(f"error_{name}{end}" for name in RATIOS for end in ENDS),
-}
-"""Keys of a row that a replay's has not."""
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +71,6 @@ def test_a_policy_may_be_an_object(made: Made, prices: CostFile, tmp_path: Path)
     assert list(measured.y) == [one.policy for one in found.policies if one.measured is not None]
 
 
-def test_the_folder_is_taken_for_its_rows_and_its_summary(made: Made, tmp_path: Path) -> None:
-    folder = tmp_path / "confirmed"
-    found = confirmed(made, folder, "chain")
-    assert found.verdict in simlab.inspect(str(folder)).text()
-    summary = simlab.inspect(str(folder / "confirm.json")).to_json()
-    assert (summary["kind"], len(summary["rows"])) == ("confirmation", len(found.policies))  # type: ignore[arg-type]
-    compared = [
-        simlab.compare(place, ["chain", POLICY], kind="measured").text().partition("no winner")[2]
-        for place in (folder, folder / "results.parquet")
-    ]
-    assert compared[0] == compared[1]
-    tables = [simlab.export("markdown", results=place).text for place in (str(folder), str(folder / "results.parquet"))]
-    assert tables[0] == tables[1]
-    shutil.copytree(made.trace.location, tmp_path / "trace")
-    shutil.copy(folder / "confirm.json", tmp_path / "trace")
-    assert simlab.inspect(str(tmp_path / "trace")).to_json()["kind"] == "trace"
-
-
 def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
     """The sentence of a refusal before which nothing was run."""
     said = refused(confirmed, made, out, *policies, **more)
@@ -110,42 +78,23 @@ def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
     return said
 
 
-def test_the_verdict_comes_first(made: Made, tmp_path: Path) -> None:
-    text = confirmed(made, tmp_path).text()
-    first = text.splitlines()[0]
-    assert " is faster than " in first or first.startswith("No winner ")
-    for part in (
-        made.trace.location,
-        "3 prompts, 6 sequences",
-        "6 of 6",
-        "ms per round, predicted / measured",
-        "Nothing is predicted: simlab ships no latency profile for exactly these models",
-        "Fewer than 20 prompts",
-        BOUND,
-        "on the texts of autoregressive decoding",
-    ):
-        assert part in text
-    assert {path.name for path in tmp_path.iterdir()} == {"log.jsonl", "results.parquet", "confirm.json"}
-
-
 def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> None:
     path, out = tmp_path / "cost.json", tmp_path / "out"
     write_cost_file(path, prices)
     found = confirmed(made, out, cost=path)
     value, rows = value_of(found), rows_of(found)
+    assert {file.name for file in out.iterdir()} == {"log.jsonl", "results.parquet", "confirm.json"}
     assert found.frame.to_dicts() == with_settings(value["rows"])
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, prices.cost_id)
-    assert value["draft_ids"] == dict(made.trace.draft_ids)
     assert list(rows) == [*LABELS, BOUND]
     replayed = rows_of(simlab.replay(made.trace, [POLICY], cost=path))
     for label, row in rows.items():
-        assert {key: one for key, one in row.items() if key not in OF_CONFIRM} == replayed[label]
+        assert {key: row[key] for key in replayed[label]} == replayed[label]
         assert row["predicted_speedup"] == row["speedup"] is not None
         assert row["predicted_verify_s_per_round"] == pytest.approx(row["verify_s"] / row["rounds"])
     for label in LABELS:
         row = rows[label]
-        assert set(row) == OF_CONFIRM | set(replayed[label])
         assert (row["counts_equal_replay"], row["num_equal"], row["num_texts"]) == (True, 6, 6)
         assert (row["lossless"], row["num_ties"]) == ("exact", 0)
         assert 0 <= row["worst_gap"] <= row["bound"]
@@ -154,11 +103,7 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
             assert row[f"{name}_ci_low"] <= row[name] <= row[f"{name}_ci_high"]
         assert row["error_speedup"] == pytest.approx(row["predicted_speedup"] / row["measured_speedup"] - 1)
         assert row["error_tokens_per_s"] == pytest.approx(row["tokens_per_s"] / row["measured_tokens_per_s"] - 1)
-        parts = sum(row[f"log_error_{part}"] for part in ("rounds", *WHERE))
-        assert math.exp(parts) - 1 == pytest.approx(row["error_speedup"])
-    assert value["prediction"].startswith("Prediction of the speedup of ")
-    told = {"cost_id": prices.cost_id, "heading": value["prices"]["heading"], "why_none": "", "key_match": True}
-    assert value["prices"] == told
+    assert value["prices"]["key_match"] is True
     assert (value["rank_agreement"]["policies"], value["rank_agreement"]["pairs"]) == (3, 3)
     assert rows["autoregressive"]["measured_speedup"] == 1
     assert rows[BOUND]["measured_speedup"] is None
@@ -172,7 +117,6 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
             own = kinds[kind].filter(policy=label)
             seconds = sum(float(own[f"{stage}_s"].sum()) for stage in WHERE)
             assert rows[label][f"{prefix}tokens_per_s"] == pytest.approx(float(own["committed"].sum()) / seconds)
-    assert BOUND in simlab.inspect(str(out / "results.parquet")).text()
 
 
 @pytest.mark.parametrize(
@@ -198,14 +142,9 @@ def test_other_prices_are_refused(
 @pytest.mark.parametrize(
     ("policies", "named", "said"),
     [
-        ((), {"temperature": 0.5}, "--temperature can change nothing about a trace"),
         ((), {"prompts": "p.jsonl"}, "not both"),
         (("ddtree:budget=513",), {}, "--exact-budget 1024"),
-        (("dtree",), {}, "there is no policy `dtree`"),
         ((), {"target": "smollm2-absent"}, "the target 'smollm2-absent' could not be"),
-        ((), {"until_interval": 0.0}, "until_interval must lie between 0 and 1"),
-        ((), {"until_interval": 3.0}, "such as 0.03; got 3"),
-        ((), {"time_limit": -1.0}, "--time-limit is in minutes and must not be negative"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(
@@ -303,15 +242,6 @@ def test_prompts_for_the_packaged_models_have_what_ships_with_them(
         assert said in refused(confirm, None, [one], prompts=prompts, out=out, target=target, draft=draft)
 
 
-def test_a_policy_that_knows_the_answers_is_marked(made: Made, tmp_path: Path) -> None:
-    """Its table was fitted on the trace whose prompts are run."""
-    fit_ranks(made.trace, out=tmp_path / "ranks.json")
-    label = f"sequoia:budget=8,table={json.dumps(str(tmp_path / 'ranks.json'))}"
-    found = confirmed(made, tmp_path / "out", label, limit=1)
-    assert f"IN SAMPLE: {label}.\n" in found.text()
-    assert [label for label, row in rows_of(found).items() if row["in_sample"]] == [label]
-
-
 def test_a_fault_is_a_failure_that_stands_first(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(models: Models, policy: AnyPolicy, *arguments: Any) -> DecodedText:  # noqa: ANN401
         decoded = decode(models, policy, *arguments)
@@ -341,25 +271,10 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
     assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]
 
 
-WIDEST = "widest interval of a speed ratio ±2.5 %"
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, f"every text was run: 3 prompts; {WIDEST}"),
-        (
-            {"ended": "interval", "until_interval": 0.03, "prompt_runs": 7},
-            f"the intervals are tight: 3 prompts, 7 runs of a prompt; {WIDEST} (asked for: 3 %)",
-        ),
-        (
-            {"ended": "time", "half_width": math.inf, "prompts": 1, "prompt_runs": 1},
-            "time was up, a prompt that was cut off is left out: 1 prompt",
-        ),
-    ],
-)
-def test_how_a_run_ended_is_one_line(changes: dict[str, Any], said: str) -> None:
-    assert replace(RunFacts({}, {}, 3, 3, "all", 0.025, None, None), **changes).text() == said
+def test_a_run_that_ended_early_says_what_was_asked_for() -> None:
+    ran = RunFacts({}, {}, 3, 7, "interval", 0.025, 0.03, None)
+    said = "the intervals are tight: 3 prompts, 7 runs of a prompt; widest interval of a speed ratio ±2.5 %"
+    assert ran.text() == f"{said} (asked for: 3 %)"
 
 
 # --- the rounds of a run as they are held against a latency profile

@@ -201,11 +201,6 @@ def test_prompts_that_cannot_be_halved_are_refused(tiny: dict[str, Any]) -> None
     assert "give more prompts, or others to choose on with --dev-prompts" in refused(demo, **tiny)
 
 
-@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
-def test_what_is_no_time_is_refused(minutes: float) -> None:
-    assert "--minutes must be above 0" in refused(demo, minutes=minutes)
-
-
 @given(
     token_s=st.floats(1e-4, 10),
     seconds=st.floats(1, 1e6),

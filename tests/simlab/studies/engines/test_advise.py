@@ -72,27 +72,6 @@ def test_a_modelled_batch_must_beat_one_text_alone(trace: Path, served_costs: di
         assert "model" in by_batch[4].sure
 
 
-def test_what_no_profile_reaches_is_left_out_and_not_an_error(trace: Path, tmp_path: Path) -> None:
-    """As with timings of up to 64 tokens: a batch of 32 has no room for a draft, and nothing was asked for by name."""
-    rows = [(1, 0.00847), (2, 0.01349), (3, 0.01564), (4, 0.0171), (6, 0.0221), (8, 0.02813), (16, 0.031), (64, 0.06)]
-    table, cost = tmp_path / "t.csv", tmp_path / "c.json"
-    table.write_text("\n".join(["nodes,context,seconds", *(f"{nodes},64,{seconds}" for nodes, seconds in rows)]))
-    import_timings([table], trace, counts="root-included", draft_s=0.001, out=cost)
-    value = value_of(advise(trace, cost=cost, threads=1))
-    assert [row["batch"] for row in value["rows"]] == [1, 2, 4, 8, 16, 32]
-    assert any("Batch size left out: 64" in one for one in value["notes"])
-
-
-def test_few_prompts_give_no_verdict(trace: Path, served_costs: dict[int, Path]) -> None:
-    """Of 2 prompts an interval may be a point, and a chain that is 2 times as fast is not known to be faster."""
-    advice = advise(trace, POLICIES, cost=served_costs[1], batch=[1], limit=2, threads=1)
-    (row,) = value_of(advice)["rows"]
-    assert (row["do"], row["sure"]) == ("nothing", "no, few prompts")
-    said = " ".join(advice.text().split())
-    assert "Fewer than 20 prompts: no verdict is given." in said
-    assert "significantly faster here; start them without a drafter" in said
-
-
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A trace of a head, and timings of an engine that price its passes."""
@@ -155,10 +134,6 @@ def test_an_engine_is_compared_by_what_it_drafts(
     else:
         assert [line.startswith("--") for line in lines] == [False, True]
         assert lines[0].startswith({"vllm": "vLLM: ", "sglang": "SGLang: "}[engine])
-
-
-def test_an_engine_and_policies_are_not_both_given(trace: Path) -> None:
-    assert "leave one of them out" in refused(advise, trace, ["chain"], engine="vllm")
 
 
 def test_trees_of_a_head_are_within_what_an_engine_verifies(head: tuple[Path, Path]) -> None:
@@ -247,8 +222,6 @@ def test_a_size_that_nobody_timed_is_not_chosen(trace: Path, served_costs: dict[
     ("policies", "batch", "priced", "said"),
     [
         ((), [4], (16,), "none of one text to work it out from"),
-        ((), [1], (1, 1), "two cost files have the latencies of 1 texts"),
-        (("ar",), [1], (1,), "name another with -p"),
         ((), [1], (), "advice needs a latency profile"),
     ],
 )
@@ -279,13 +252,3 @@ def test_the_mend_of_an_imported_table_is_its_owners(tmp_path: Path) -> None:
             assert "add rows of more nodes" in refused(simlab.replay, None, ["ddtree:budget=32"], cost=cost, limit=4)
     row = advise(cost=cost, batch=[1]).batches[0]
     assert (row.choice, row.label("chain"), row.sure) == ("nothing", "chain:length=2", "no")
-
-
-def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path) -> None:
-    table, cost = tmp_path / "sps.json", tmp_path / "cost.json"
-    steps = {"sample_batch_tokens": [8, 64], "sample_steps_per_sec": [90.0, 40.0], "max_batch_tokens": 64}
-    table.write_text(json.dumps(steps))
-    import_timings([table], trace, batch=8, plain_s=0.01, out=cost)
-    value = value_of(advise(trace, cost=cost, batch=[8], threads=1))
-    assert value["rows"][0]["chain"].startswith("chain:length=")
-    assert any("MODELS" not in one and "imported from sps.json" in one for one in value["notes"])

@@ -12,8 +12,6 @@ from study_results import refused as refused_by
 from study_results import value_of
 
 from simlab.analysis.crosscheck.predicted import PredictedText
-from simlab.analysis.crosscheck.summary import read_crosscheck
-from simlab.analysis.report.results import crosscheck_grid
 from simlab.studies.engines.crosscheck import crosscheck
 from simlab.studies.engines.predictions import predicted_texts
 from simlab.studies.inputs.trace import sample_trace
@@ -169,37 +167,9 @@ def test_kept_answers_are_compared_again(engine: FakeEngine, tmp_path: Path) -> 
     assert "are to the texts" in refused_by(crosscheck, answers=kept, trace=packaged_trace())
 
 
-def test_a_report_has_its_row_of_the_file(engine: FakeEngine, texts: list[PredictedText], tmp_path: Path) -> None:
-    found = checked(engine, out=tmp_path / "good")
-    with serving(with_fault(texts, "wrong round")) as served:
-        checked(served, fails=True, out=tmp_path / "bad")
-    grid = crosscheck_grid([read_crosscheck(tmp_path / name) for name in ("good", "bad")])
-    good, bad = (dict(zip(grid.heads, row, strict=True)) for row in grid.rows)
-    assert (good["verdict"], bad["verdict"]) == ("confirmed", "rounds differ")
-    num, rounds = len(texts), found["rounds_compared"]
-    assert (good["texts equal"], bad["texts equal"]) == (f"{num} of {num}",) * 2
-    assert (good["rounds equal"], bad["rounds equal"]) == (f"{rounds} of {rounds}", f"{rounds - 1} of {rounds}")
-    assert good["acceptance length"] == good["predicted"] == f"{found['acceptance_length']['engine']:.3f}"
-    assert grid.strong == {1}
-    assert all(row[0].startswith("vLLM") for row in grid.rows)
-
-
 def test_a_key_is_sent_and_never_shown(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is not set" in refused(engine, key_variable="NO_SUCH_KEY")
     monkeypatch.setenv("SOME_KEY", "sesame")
     found = checked(engine, key_variable="SOME_KEY")
     assert set(engine.keys) == {"Bearer sesame"}
     assert "sesame" not in json.dumps(found)
-
-
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("http://127.0.0.1:9", "could not be asked"),
-        ("ftp://x", "address of a server"),
-        ("http://127.0.0.1:99999", "address of a server"),
-        ("", "address of a server"),
-    ],
-)
-def test_what_is_no_server_is_refused(address: str, words: str) -> None:
-    assert words in refused_by(crosscheck, address, packaged_trace())

@@ -152,19 +152,6 @@ def test_equal_prompts_are_samples_of_one_prompt(lines: list[Line], tmp_path: Pa
     assert found[1].text.tolist() == texts[3]["token_ids"]
 
 
-def test_numbers_that_meet_on_the_grid_stand_in_its_order(lines: list[Line], tmp_path: Path) -> None:
-    first = next(line for line in lines if "ids" in line and line["root"] == 0)
-    first["ids"][0][:2] = sorted(first["ids"][0][:2], reverse=True)
-    first["log_probs"][0][:2] = [-1.0, -1.0 - 1e-9]
-    first["log_probs"][0][2:] = [-9.0] * (TOP_K - 2)
-    first["ids"][0][2:] = sorted(first["ids"][0][2:])
-    del first["outside"]
-    import_files([write_lines(tmp_path / "engine.jsonl", lines)], out=tmp_path / "imported")
-    row = next(iter(open_trace(tmp_path / "imported").recorded("imported")))
-    assert row.rows is not None
-    assert row.rows.ids[:2].tolist() == sorted(first["ids"][0][:2])
-
-
 def with_pairs(lines: list[Line], seed: int = 5) -> list[Line]:
     """The lines with made-up scores of each candidate given the one above."""
     rng = np.random.default_rng(seed)

@@ -47,38 +47,16 @@ def table(tmp_path: Path) -> Path:
 def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Path) -> None:
     """Every pass costs what was timed."""
     out, other = tmp_path / "engine.json", tmp_path / "other.json"
-    said = import_timings([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
-    assert "Made-up GPU, imported from engine.csv" in said
-    assert "select, commit: not given, so they cost nothing here" in said
+    import_timings([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU")
     file = read_cost_file(out)
     assert file.node_counts == (0, 1, 8, 32, 64)
     for drafted in file.node_counts:
         assert cost_table_of(file).curve("verify", 64)[drafted] == pytest.approx(sample_s("verify", drafted, 64))
-    replayed = simlab.replay(trace, ["ddtree:budget=8"], cost=out)
-    assert f"{out}: Made-up GPU, imported from engine.csv, unknown dtype (cost" in " ".join(replayed.text().split())
-    assert value_of(replayed)["cost"] == file.cost_id
-    shown = simlab.inspect(str(out))
-    assert "note       a made-up engine" in shown.text()
-    assert "thread" not in shown.text()
-    assert "WARNING" not in shown.text()
-    assert value_of(shown)["flatness"]["looks_launch_bound"] is None
+    assert value_of(simlab.replay(trace, ["ddtree:budget=8"], cost=out))["cost"] == file.cost_id
     said = refused(import_timings, [timings], trace, **ROOT, out=out, plain_s=0.01)
     assert f"{out} is there already; name another file, or delete it" in said
     again = value_of(import_timings([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
     assert again["rows"][0]["cost_id"] == read_cost_file(other).cost_id != file.cost_id
-
-
-def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> None:
-    named: dict[str, Any] = {
-        "machine": "NVIDIA A800",
-        "dtype": "bfloat16",
-        "draft_s": 0.0065,
-        "out": tmp_path / "a800.json",
-    }
-    import_timings(["caddtree-a800-qwen3-8b"], **ROOT, **named)
-    shown = simlab.inspect(str(tmp_path / "a800.json")).text()
-    assert "WARNING    looks launch-bound: with 1,000 tokens before it, a pass of 512 takes only 1.81 times" in shown
-    assert "github.com/ZhangShuai1230/CaDDTree" in shown
 
 
 def test_tables_of_engines_price_a_replay(table: Path, tmp_path: Path) -> None:
@@ -97,12 +75,6 @@ def test_tables_of_engines_price_a_replay(table: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "named", "said"),
     [
-        ("timings", {}, "--counts"),
-        ("timings", {**ROOT, "out": None}, "--out"),
-        ("none.csv", ROOT, "come with simlab"),
-        ("timings", {**ROOT, "plain_s": 0.0}, "above 0"),
-        ("timings", {**ROOT, "batch": 2}, "no timings of 2 texts"),
-        ("timings", {**ROOT, "draft_set": "b"}, "--draft-set is of a trace"),
         ("table", {"counts": "drafted-only"}, "--counts is for CSV"),
         ("table", {"format": "vllm-bench"}, "it looks like sglang-sps"),
         ("table", {"format": "timings", **ROOT}, "is not a list of objects"),
@@ -169,16 +141,6 @@ def test_batch_sizes_share_a_table(measured: Path, cost: Path) -> None:
     value = json.loads(export("sglang-sps", cost=[measured, cost]).text)
     assert value["sample_batch_tokens"] == [1, 2, 4, 8, 9, 36, 65, 260]
     assert [size for size, _ in json.loads(export("vllm-curves", cost=[measured, cost]).text)["draft_curve"]] == [1, 4]
-    assert "two cost files" in refused(export, "vllm-curves", cost=[measured, cost, cost])
-    assert "--limit" in refused(export, "sglang-sps", cost=[cost], limit=3)
-    assert "needs --cost FILE" in refused(export, "sglang-sps")
-
-
-def test_temperatures_are_in_sglangs_form() -> None:
-    value = json.loads(export("sglang-sts").text)
-    assert set(value) == {"temperatures", "dataset", "num_samples"}
-    assert all(one > 0 for one in value["temperatures"])
-    assert value["num_samples"] > 1000
 
 
 def test_one_pass_of_a_head_prices_its_chains_and_trees(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 from eagle3_traces import write_head_trace
 from engine_shapes import yaml_mapping
 
-from simlab.errors import SimlabError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.studies.export.export import export
@@ -41,9 +40,3 @@ def test_a_chain_of_a_head_has_its_own_parameter(tmp_path: Path) -> None:
     made = export("aisimulate", "chain:length=2", trace=write_head_trace(tmp_path / "heads"))
     speculation = yaml_mapping(made.text)["speculation"]
     assert (speculation["kind"], speculation["params"]) == ("eagle3", {"num_speculative_tokens": 2})
-
-
-def test_trees_are_refused(tmp_path: Path) -> None:
-    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
-    with pytest.raises(SimlabError, match="replays chains of 1 to 5 tokens, and ddtree:budget=4 is none"):
-        export("aisimulate", "ddtree:budget=4", trace=trace)

@@ -13,11 +13,9 @@ from study_results import refused
 
 from simlab.analysis.export.paper import PaperOptions, default_label, labels_of, paper_tables
 from simlab.analysis.export.tables import Cell, ExportTable, escaped_latex, escaped_markdown, latex, markdown
-from simlab.analysis.table.summaries import summarise
 from simlab.errors import TraceError
 from simlab.studies.compare import compare
 from simlab.studies.export.export import export
-from simlab.studies.optimize.optimize import optimize
 from simlab.studies.replay.replay import ReplayTable, replay
 from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
@@ -57,33 +55,6 @@ def compiled(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(typed, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False)
 
 
-def test_the_default_is_narrow_and_has_the_numbers_of_the_summaries(results: Path) -> None:
-    found = [one for one in summarise(read_results(results)) if not one.policy.startswith("hindsight")]
-    heading, *rows = markdown_cells(export("markdown", results=results).text)
-    assert heading == ["policy", "length", "speedup"]
-    for row, summary in zip(rows, found, strict=False):
-        values = [f"{summary.totals.acceptance_length:.2f}", f"{summary.speed.speedup:.2f}"]
-        assert [cell.strip("*") for cell in row[1:]] == values
-    assert [row[0] for row in rows][:4] == ["Autoregressive", "Chain", "DDTree (4)", "DDTree (8)"]
-    assert [row[0] for row in rows][4:] == ["Oracle tree (8)", "Oracle budgets (up to 8)"]
-
-
-def test_policies_by_data_sets_is_one_table(results: Path) -> None:
-    text = export("latex", results=results, columns="dataset", show="acceptance_length,nodes_per_round").text
-    assert [text.count(f"\\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 2, 1]
-    over, heads, *rows = latex_rows(text)
-    assert over[1:] == [rf"\multicolumn{{2}}{{c}}{{{name}}}" for name in ("math", "code", "chat", "all")]
-    assert heads == ["policy", *["length", "drafted"] * 4]
-    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in text
-    by_dataset = {str(one.slice): one for one in summarise(read_results(results), "dataset") if one.policy == "chain"}
-    assert [re.sub(r"\\textbf|[{}]", "", cell) for cell in rows[1][1::2][:3]] == [
-        f"{one.totals.acceptance_length:.2f}" for one in by_dataset.values()
-    ]
-    turned = markdown_cells(export("markdown", results=results, rows="dataset", show=["acceptance_length"]).text)
-    assert [row[0] for row in turned] == ["dataset", "math", "code", "chat", "all"]
-    assert turned[1][2].replace("*", "") == re.sub(r"\\textbf|[{}]", "", rows[1][1])
-
-
 def test_what_is_bold_is_what_no_test_tells_from_the_best(results: Path) -> None:
     rows = markdown_cells(export("markdown", results=results, show="speedup").text)[1:]
     policies = {"Chain": "chain", "DDTree (4)": "ddtree:budget=4", "DDTree (8)": "ddtree:budget=8"}
@@ -108,22 +79,6 @@ def test_too_few_prompts_leave_nothing_bold(results: Path, tmp_path: Path) -> No
     assert "textbf" not in text
     assert "Bold" not in text
     assert "Fewer than 20 prompts" in text
-
-
-def test_ids_stand_in_the_comment_and_not_in_the_caption(results: Path) -> None:
-    first = read_results(results).row(0, named=True)
-    ids = [str(first[column]) for column in ("text_id", "draft_id", "cost_id", "simlab_version")]
-    text = export("latex", results=results).text
-    comment = "\n".join(line for line in text.splitlines() if line.startswith("%"))
-    rest = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
-    assert all(one in comment and one not in rest for one in ids)
-    assert "DDTree (8): ddtree:budget=8 (" in comment
-    assert r"\label{tab:results}" in rest
-    caption = next(line for line in rest.splitlines() if r"\caption" in line)
-    assert "bonus token included" in caption
-    assert "18 prompts" in caption
-    page = export("markdown", results=results).text
-    assert all(one in page[page.index("<!--") : page.index("-->")] for one in ids)
 
 
 def test_labels_and_intervals(results: Path) -> None:
@@ -196,19 +151,14 @@ def test_data_sets_of_several_traces_stand_in_one_table(results: Path) -> None:
     assert [cell.text == "-" for cell in cells] == [True, True, False, False, False, False, True, True]
 
 
-def test_comparisons_and_choices_have_tables(table: ReplayTable, trace: Path, tmp_path: Path) -> None:
+def test_comparisons_have_tables(table: ReplayTable) -> None:
     found = compare(table, ["ddtree:budget=4", "ddtree:budget=8"], against="chain")
     rows = markdown_cells(export("markdown", results=found).text)
     assert rows[0] == ["policy", "tokens/s", "Chain", "ratio", "p"]
     ratio = found.of_measure[0]
     assert rows[1][0] == "DDTree (4)"
     assert rows[1][3].startswith(f"**{ratio.ratio:.3f}**" if ratio.differs else f"{ratio.ratio:.3f}")
-    chosen = optimize(table.trace, ["chain:length=1..3"], objective="acceptance_length", node_cap=8)
-    chosen.write(tmp_path / "choice.json")
-    written = export("latex", results=tmp_path / "choice.json").text
-    assert written == export("latex", results=chosen).text
-    assert r"\label{tab:choice}" in written
-    assert "--show lays out the rows" in refused(export, "latex", results=chosen, show="speedup")
+    assert "--show lays out the rows" in refused(export, "latex", results=found, show="speedup")
     assert export("latex", results=table).text.count(r"\begin{table}") == 1
 
 
@@ -249,13 +199,6 @@ def test_the_latex_compiles(results: Path, table: ReplayTable, tmp_path: Path) -
     assert (tmp_path / "paper.pdf").is_file()
 
 
-def test_bad_layouts_and_results_are_refused(results: Path, tmp_path: Path) -> None:
-    assert "expected a result file" in refused(export, "latex", results=tmp_path / "none.parquet")
-    assert "needs --results" in refused(export, "latex")
-    assert "--policy is read with" in refused(export, "latex", "chain", results=results)
-    assert "there is no measure `speedups`; did you mean `speedup`?" in refused(
-        export, "latex", results=results, show="speedups"
-    )
-    assert "something else in the other" in refused(export, "latex", results=results, columns="policy")
+def test_results_without_rows_are_refused(results: Path) -> None:
     with pytest.raises(TraceError, match="no rows"):
         paper_tables(read_results(results).clear(), PaperOptions())

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from planted_traces import PLANTED, stairs, write_trace
 from study_results import merge_refusal, refused
 
-import simlab
 from simlab.studies.merge import merge
 from simlab.studies.optimize.optimize import optimize, sum_part
 from simlab.traces.artefacts.cost import write_cost_file
@@ -132,19 +131,8 @@ def test_any_split_of_any_sums_is_put_together(
 def test_merge_names_what_is_wrong_with_parts(place: Path, tmp_path: Path) -> None:
     out, search = tmp_path / "sums.parquet", Search(place)
     first, second = search.parts(tmp_path, 2)
-    (whole,) = search.parts(tmp_path, 1)
-    quarter = search.parts(tmp_path, 4)[1]
-    assert "two or more" in merge_refusal(out, first)
-    assert "1/2 is missing; merge takes all parts" in merge_refusal(out, first, first)
-    assert f"{first} and {first} are both part 0/2" in merge_refusal(out, first, second, first)
-    assert f"{first} is a part and {whole} is none" in merge_refusal(out, first, whole)
-    assert f"{whole} is whole, so there is nothing to merge" in merge_refusal(out, whole, whole)
-    assert "is one of 2 parts, and " in merge_refusal(out, first, quarter)
     other = tmp_path / "other.parquet"
-    Search(place, ("one",), "chain:length=1..3", "caddtree:budget=8").part("1/2", other)
-    said = merge_refusal(out, first, other)
-    assert "parts of different searches: caddtree" in said
-    assert "is in the second alone" in said
+    assert f"{first} and {first} are both part 0/2" in merge_refusal(out, first, second, first)
     Search(place, ("other",)).part("1/2", other)
     assert "is in the first alone" in merge_refusal(out, first, other)
     rows, noted, of = read_sums(second)
@@ -163,53 +151,9 @@ def test_merge_names_what_is_wrong_with_parts(place: Path, tmp_path: Path) -> No
 
 
 def test_the_choice_names_what_is_wrong_with_sums(place: Path, tmp_path: Path) -> None:
-    search, results = Search(place), tmp_path / "results.parquet"
+    search = Search(place)
     (whole,) = search.parts(tmp_path, 1)
-    part = search.part("1/2", tmp_path / "part.parquet")
-    assert f"{part} is part 1/2 alone; put all 2 together first" in refused(search.chosen, sums=part)
-    assert "expected a file of sums at" in refused(search.chosen, sums=tmp_path / "none.parquet")
-    said = refused(Search(place, ("one",), "caddtree:budget=8").chosen, sums=whole)
-    assert f"{whole} has not one sum of caddtree" in said
-    assert "type the same -p, --cost and --node-cap" in said
     assert "has not one sum of chain" in refused(Search(place, ("other",)).chosen, sums=whole)
     search.asked |= {"trace": place / "dev", "dev_trace": place / "test"}
     said = refused(search.chosen, sums=whole)
     assert f"{whole} is of another search: it differs in evaluation_text_id (" in said
-    simlab.replay(place / "dev", out=results)
-    assert "is not a file of sums of this simlab" in refused(Search(place).chosen, sums=results)
-
-
-FILE = {"sums": "s.parquet"}
-PART = {"shard": "0/2", **FILE}
-
-
-@pytest.mark.parametrize(
-    ("policies", "named", "said"),
-    [
-        ((), {"shard": "0/2"}, "name their file with --sums FILE"),
-        ((), {**PART, "out": "o.json"}, "--out belongs to the choice"),
-        ((), {**PART, "results": "o.parquet"}, "--results belongs to the choice"),
-        ((), {**PART, "trials": 3}, "--trials belongs to the choice"),
-        ((), {**PART, "halving": True}, "by their sums on all prompts, so it takes no --shard"),
-        ((), {**FILE, "halving": True}, "by their sums on all prompts, so it takes no --sums"),
-        (
-            ("ddtree:budget=1~8",),
-            PART,
-            "`ddtree:budget=1~8` is searched trial after trial, each on all prompts, so it takes no --shard",
-        ),
-        (("ddtree:budget=1~8",), FILE, "so it takes no --sums; list values"),
-        ((), {**FILE, "shard": "2/2"}, "counted from 0: 0/2 to 1/2; got 2/2"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    place: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    policies: tuple[str, ...],
-    named: dict[str, object],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    search = Search(place, ("one",), *policies, **named)
-    assert said in refused(sum_part if "shard" in named else optimize, **search.asked)
-    assert list(tmp_path.iterdir()) == []

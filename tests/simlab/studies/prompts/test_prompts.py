@@ -162,8 +162,6 @@ FILES: dict[str, bytes] = {
         ("gsm8k", "good.jsonl", {"split": "all"}, "gsm8k has the splits test, dev; got 'all'"),
         ("gsm8k", "good.jsonl", {"skip": 2}, "there are 2 prompts of gsm8k, split test, from"),
         ("mbpp", "few.jsonl", {}, "no prompt of the split test"),
-        ("sample", "good.jsonl", {}, "comes with simlab"),
-        ("sample", None, {"split": "dev"}, "comes with simlab"),
         ("gsm8k", "good.jsonl", {"out": "good.jsonl"}, "exists"),
         ("gsm8k", "good.jsonl", {"out": "."}, "exists"),
     ],

@@ -56,14 +56,6 @@ def test_a_batch_shares_its_budget_out_and_waits_together(trace: Path, costs: di
     assert {json.loads(settings).get("batch") for settings in kept["settings"]} == {3}
 
 
-def test_prices_of_one_text_become_those_of_a_batch(trace: Path, costs: dict[int, Path]) -> None:
-    shown = replay(trace, [JOINT], cost=costs[1], batch=3).text()
-    assert "WHAT IF batch=3" in shown
-    assert "3 texts at a time, in the order of the trace" in shown
-    assert "Fastest by prediction" in replay(trace, [JOINT], cost=costs[1], batch=3, what_if=["verify*0.5"]).text()
-    assert "speeds of each of 3 texts at a time" in replay(trace, [JOINT], cost=costs[3], batch=3).text()
-
-
 def test_a_number_by_throughput_is_chosen_by_the_prices_of_the_table(
     trace: Path, costs: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,8 +99,3 @@ def test_prices_that_fit_no_batch_are_refused(
     policy: str, batch: int, priced: int | None, said: str, trace: Path, costs: dict[int, Path]
 ) -> None:
     assert said in refused(replay, trace, [policy], batch=batch, cost=() if priced is None else costs[priced])
-
-
-@pytest.mark.parametrize("more", [{"rounds": "r.parquet"}, {"resume": True, "out": "r.parquet"}])
-def test_a_batch_is_not_gone_on_with(trace: Path, more: dict[str, object]) -> None:
-    assert "takes neither --resume nor --rounds" in refused(replay, trace, [JOINT], batch=2, **more)

@@ -20,7 +20,7 @@ from simlab.cli import main as command_line
 from simlab.studies.reproduce.ddtreepp_rounds import read_released
 from simlab.studies.reproduce.of_traces import DIFFERS, EQUAL, NOT_KNOWN, ON_PURPOSE, checks_of_trace
 from simlab.studies.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, PublishedStudy
-from simlab.studies.reproduce.reproduce import RELEASED, reproduce
+from simlab.studies.reproduce.reproduce import reproduce
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -115,23 +115,6 @@ def test_a_flip_is_seen_and_told_where_it_can_be() -> None:
         assert estimate.interval.low < estimate.value < estimate.interval.high
     assert find_ranking_flips([first, replace(first, name="same")]) == []
     assert find_ranking_flips([first]) == []
-
-
-def test_averaging_on_several_traces(trace: Path) -> None:
-    policies = ["chain", "ddtree:budget=4/16"]
-    averaging = reproduce("averaging", traces=[trace], limit=3, policies=policies)
-    value = value_of(averaging)
-    text_id = open_trace(trace).text_id
-    mine = {row["run"]: row for row in value["rows"] if row["text_id"] == text_id}
-    assert list(mine) == ["chain", "ddtree:budget=4", "ddtree:budget=16"]
-    assert len({row["place"] for row in value["rows"]}) == 3
-    assert value["rows"][-1]["acceptance_length"] == pytest.approx(8.684, abs=1e-3)
-    replayed = rows_of(simlab.replay(trace, policies, limit=3))
-    for label, row in mine.items():
-        for name in ("acceptance_length", "acceptance_length_macro"):
-            assert row[name] == pytest.approx(replayed[label][name])
-    assert "6.11" in averaging.text()
-    assert "Fewer than 20 prompts" in averaging.text()
 
 
 # --- traces of the right models, and of others
@@ -275,18 +258,6 @@ def test_a_budget_needs_prices_and_other_prompts(judged: Trace, trace: Path, fol
 # --- the list, and what is typed
 
 
-def test_the_list_says_what_runs() -> None:
-    listed = reproduce()
-    state = {row["name"]: row["state"] for row in value_of(listed)["rows"]}
-    assert state == {
-        **dict.fromkeys(("ddtreepp-rounds", "averaging"), "runs here"),
-        **dict.fromkeys(("zlab-166", "ddtree-gsm8k"), "not yet run by us"),
-        **dict.fromkeys(RELEASED, "fetches its files"),
-    }
-    assert set(state) == set(PUBLISHED)
-    assert all(name in listed.text() for name in PUBLISHED)
-
-
 @pytest.mark.parametrize("name", ["zlab-166", "ddtree-gsm8k"])
 def test_without_a_trace_it_says_what_is_missing_and_what_to_type(name: str) -> None:
     code, out, err = ran("study", "reproduce", name)
@@ -307,19 +278,3 @@ def test_the_commands_can_be_typed(line: str) -> None:
     assert program == "simlab"
     options = command_line.parser_for(*arguments[:2]).parse_args(arguments)
     assert isinstance(options, argparse.Namespace)
-
-
-@pytest.mark.parametrize(
-    ("name", "more", "said"),
-    [
-        ("other", {}, "there are ddtreepp-rounds, averaging, zlab-166, ddtree-gsm8k"),
-        ("ddtreepp-rounds", {"traces": ["x"]}, "--trace says nothing to ddtreepp-rounds"),
-        ("zlab-166", {"traces": ["x", "y"]}, "takes one --trace"),
-        ("zlab-166", {"traces": ["/does/not/exist"]}, "/does/not/exist"),
-        ("zlab-166", {"traces": ["x"], "dev_trace": "y"}, "--dev-trace says nothing to zlab-166"),
-        (None, {"limit": 3}, "--limit says nothing to the list"),
-        ("averaging", {"policies": ["nothing"]}, "no policy `nothing`"),
-    ],
-)
-def test_what_says_nothing_is_refused(name: str | None, more: dict[str, object], said: str) -> None:
-    assert said in refused(reproduce, name, **more)

@@ -13,7 +13,7 @@ from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.reproduce.published import PUBLISHED
-from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release, table
+from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release
 from simlab.traces.fetching import fetched
 
 CELLS = "tables/cells.csv"
@@ -143,12 +143,6 @@ def test_what_they_do_not_print_is_marked() -> None:
     assert "7.00*" in text
     assert "they print no such figure" in text
     assert "they print no such figure" not in compared_text([replace(found, by_formula=float("nan"))])
-
-
-def test_a_table_of_templates() -> None:
-    rows = [{"a": 1, "b": 2.5}, {"a": 22, "b": 3.0}]
-    printed = table("rl", [("a", "{a}"), ("b\ntwo", "{b:.2f}")], rows)
-    assert printed.splitlines() == [" a  b", "    two", " 1  2.50", "22  3.00"]
 
 
 @pytest.mark.parametrize(

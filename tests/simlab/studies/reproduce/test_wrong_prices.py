@@ -1,6 +1,5 @@
 """What a wrong price costs, by a replay: the choice is made at wrong prices and evaluated at the right ones."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from commands import json_of
 from released_data import values_of
 
 import simlab
-from simlab.cli.main import main
 from simlab.errors import UsageError
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import sample_trace
@@ -159,25 +157,6 @@ def test_the_packaged_prices_as_the_right_ones_stand_there_once() -> None:
     rows = simlab.replay(None, ["chain:length=3"], cost=right, limit=LIMIT, progress=False).rows
     every = [name for half in halves_of(rows) for name in half]
     assert speeds["chain:length=3"] == pytest.approx(speed_by_hand(rows, "chain:length=3", every), rel=1e-6)
-
-
-def test_prices_of_several_texts_are_headed_so_and_those_of_others_named(tmp_path: Path) -> None:
-    rows = [
-        {"nodes": nodes, "context": context, "batch": 4, "seconds": 0.01 + nodes / 1000}
-        for nodes in (1, 4, 8)
-        for context in (1, 2048)
-    ]
-    (tmp_path / "timings.json").write_text(json.dumps(rows))
-    out = tmp_path / "cost.json"
-    typed = ["import", str(tmp_path / "timings.json"), "--counts", "root-included", "--out", str(out)]
-    assert main(typed) == 0
-    found = wrong_prices(passes(1.0), ReproduceOptions(cost=out, limit=LIMIT, progress=False))
-    settings = ["4 texts at a time, trees and chains", "64 texts at a time, chains"]
-    assert list(values_of(found)["tokens_per_s_at_right_prices"]) == settings
-    assert not any("caddtree" in policy for policy in chosen(found, "4 texts").values())
-    _, _, heading = " ".join(found.text().split()).partition("64 texts at a time, chains. Right prices: ")
-    assert heading.startswith("PRICES OF OTHERS' MODELS, not of this trace's: MiniCPM5-2B on NVIDIA H100, vLLM")
-    assert "not timed, so free here: draft, select, commit" in heading
 
 
 def test_too_few_prompts_are_refused() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from made_up_releases import GSM8K_METHODS as METHODS
 from made_up_releases import gsm8k_contents, gsm8k_records
-from released_data import made_up_release, real_release, values_of
+from released_data import made_up_release, real_release
 
 from simlab.studies.reproduce.domino import gsm8k as study
-from simlab.studies.reproduce.domino.gsm8k import ELSEWHERE, PROMPTS
+from simlab.studies.reproduce.domino.gsm8k import PROMPTS
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
 
@@ -37,17 +37,6 @@ def test_plain_sums_give_the_same(tmp_path: Path) -> None:
 
 
 THEIRS = (("a page", "macro", 6.0), ("a page", "pooled", 5.9), ("another", "speedup", 99.0))
-
-
-def test_what_others_print_stands_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one[1:] for one in ELSEWHERE] == [("macro", 6.39), ("pooled", 6.28), ("macro", 6.57), ("speedup", 4.78)]
-    monkeypatch.setattr(study, "ELSEWHERE", THEIRS)
-    found = domino_gsm8k(made_up_release(tmp_path, gsm8k_contents(gsm8k_records())))
-    rows = values_of(found)["elsewhere"]
-    assert [row["within_interval"] for row in rows] == [True, None, False]
-    assert rows[1]["here"] == 5.5
-    assert "outside" in found.text()
-    assert "a page (sha256" not in found.text(), "what other pages print was read from no file"
 
 
 def test_the_real_records() -> None:

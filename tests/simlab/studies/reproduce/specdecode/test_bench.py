@@ -202,16 +202,6 @@ def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles
         assert unpaired.high - unpaired.low > 1.2 * (expected.high - expected.low), "the pairing matters here"
 
 
-def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> None:
-    found: Any = specdecode_bench(release).to_json()
-    for row in found["reached"]:
-        for name in ("fixed", *ADAPTIVE):
-            shares = zip(row[f"{name}_reached"], row[f"{name}_reached_ci_high"], strict=True)
-            assert all(high is None or high <= max(1.0, value) for value, high in shares)
-    highest = [max(row["two-up-one-down_reached_ci_high"]) for row in found["reached"]]
-    assert max(highest) <= 1.0
-
-
 def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
     def verdicts(name: str, *cells: tuple[float, float], by_batch: int = 1) -> str:
         ratios = [Estimate(over, UNKNOWN, p_value) for over, p_value in cells]
@@ -225,11 +215,6 @@ def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
     assert [verdicts("two-up-one-down", *cells, by_batch=size) for size in (1, 2, 4)] == ["+-=="] * 3
     assert verdicts("longer-after-success", (1.1, 0.024)) == "+"
     assert verdicts("longer-after-success", (1.1, 0.024), (1.1, 0.024)) == "=="
-
-
-def test_short_contexts_match_nothing() -> None:
-    assert chains.lookups([1, 1], 1, 5) == ([0], [0])
-    assert chains.lookups([1, 1, 1, 1, 1, 1], 2, 5) == ([0, 0, 1, 1], [0, 0, 1, 1])
 
 
 THEIR_PROGRAM = {
