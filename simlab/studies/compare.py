@@ -203,7 +203,7 @@ def _rows_of(options: CompareOptions, side: int) -> ComparedRows:
     typed = options.policies if side == 0 or options.against is None else (options.against,)
     wanted, prices, draft = given_policies(typed), _of_side(options.cost, side), _of_side(options.draft_set, side)
     if isinstance(source, ReplayTable):
-        name, rows = f"replay of {source.trace.location}", source.rows
+        name, rows = f"replay of {source.trace.label}", source.rows
     elif not isinstance(source, Trace) and (file := results_of(source)).is_file():
         name, rows = str(source), read_results(file)
     else:

@@ -160,7 +160,7 @@ def footer_text(inputs: ReportInputs) -> str:
     parts += [f"draft set {', '.join(drafts)}"] if drafts else []
     parts += [f"latency profiles {', '.join(costs)}"] if costs else []
     if inputs.trace is not None:
-        parts.append(f"trace {inputs.trace.location}")
+        parts.append(f"trace: {inputs.trace.label}")
     ids = {finalist.policy: finalist.policy_id for finalist in inputs.results.finalists}
     parts.append("policies " + ", ".join(f"{label} ({policy_id})" for label, policy_id in ids.items()))
     return " · ".join(parts)

@@ -63,7 +63,7 @@ def averaging(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Ro
         rows_of = {policy.label: replayed.filter(policy=policy.label) for policy in policies}
         runs = [PolicyRun(label, own, own.clear()) for label, own in rows_of.items()]
         means, flips = [both_means(run) for run in runs], find_ranking_flips(runs)
-        parts.append(_averaging_text(trace.location, means, flips))
+        parts.append(_averaging_text(trace.label, means, flips))
         place: Row = {"place": trace.location, "text_id": trace.text_id}
         rows += [place | mean.row() for mean in means]
         turned += [place | flip.row() for flip in flips]
@@ -123,7 +123,7 @@ def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[s
     same = "the same budget" if chosen == optimistic else optimistic
     latency = reaching[0]
     parts = [
-        f"{study.heading}\n{_ours(trace)}\ndev      {dev.location} (text {dev.text_id})\nlatency  {latency.heading}",
+        f"{study.heading}\n{_ours(trace)}\ndev      {dev.label} (text {dev.text_id})\nlatency  {latency.heading}",
         figures_text,
         _budgets_text(on_dev, "on dev prompts", chosen),
         _budgets_text(here, "on evaluation prompts", chosen),
@@ -300,7 +300,7 @@ def _published_means_text() -> str:
     return table("lrrrl", shown, rows)
 
 
-def _averaging_text(location: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
+def _averaging_text(label: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
     """Both means of each policy of a trace, and the pairs that they rank differently."""
     rows = []
     for both in means:
@@ -310,7 +310,7 @@ def _averaging_text(location: str, means: Sequence[BothMeans], flips: Sequence[R
         pooled, macro = (with_interval(estimate.value, estimate.interval) for estimate in (both.pooled, both.macro))
         over = f"{100 * (both.over.value - 1):+.1f} %{interval}"
         rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
-    shown = [(f"{location}, {means[0].prompts} prompts", "{run}")]
+    shown = [(f"{label}, {means[0].prompts} prompts", "{run}")]
     shown += columns("pooled [95 %] = {pooled} | macro avg [95 %] = {macro} | larger by, paired [95 %] = {over}")
     parts = [table("l", shown, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
     return "\n".join([*parts, *rough_intervals(means[0].prompts)])
