@@ -1,7 +1,5 @@
 """Drafter checkpoints on disk: variants and damage are refused in one sentence, and bytes are stable."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -224,8 +222,3 @@ def test_a_new_layout_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) ->
     assert summary.format == "mine"
     assert dict(summary.lines)["format"] == "mine, first version"
     assert dict(summary.lines)["made for"] == "a target"
-
-
-def test_the_table_is_read_without_torch() -> None:
-    code = "import sys, simlab.real_runner.networks.parts; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

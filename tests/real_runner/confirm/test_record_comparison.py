@@ -53,7 +53,7 @@ def models(folder: Path) -> Models:
     return load_models(str(folder / "target"), str(folder / "drafter"), "float32", "cpu")
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.9], ids=["greedy", "sampled"])
+@pytest.fixture(scope="module", params=some([0.9, 0.0]))
 def trace(request: pytest.FixtureRequest, folder: Path) -> Trace:
     out = folder / f"trace-{request.param}"
     options = RecordOptions(

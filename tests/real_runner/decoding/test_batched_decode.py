@@ -107,7 +107,7 @@ def assert_same(ours: Sequence[DecodedText], theirs: Sequence[DecodedText]) -> N
         assert_same_rounds([ran.round for ran in our.rounds], [ran.round for ran in other.rounds])
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40, quick=10))
 @given(
     family=st.sampled_from(random_trees.FAMILIES),
     model_seed=st.integers(0, 11),
@@ -166,21 +166,6 @@ def assert_near(marginals: Marginals, other: Marginals) -> None:
             assert abs(theirs.get(token, min(theirs.values())) - log_prob) < NEAR
 
 
-def test_texts_of_all_ends_leave_and_others_take_their_places() -> None:
-    ends, lengths = set(), set()
-    for seed in range(4):
-        models, prompts = models_of("llama", seed), prompts_of(seed + 5, 9)
-        policy = trees_of("llama", seed, seed + 5, 9, WARM, 20, 0.7)
-        found = decode_batch(models, policy, prompts, WARM, 20, 3)
-        ends |= {text.stop_reason for text in found}
-        lengths |= {len(text.text) for text in found}
-        assert_same(found, decode_batch(models, policy, prompts, WARM, 20, 9))
-    assert ends == {"stop", "length"}
-    assert len(lengths) > 5
-    assert 1 in lengths
-    assert decode_batch(models_of("llama", 0), trees_of("llama", 0, 5, 9, WARM, 20, 0.7), [], WARM, 20, 3) == []
-
-
 def test_seconds_are_those_of_the_batch() -> None:
     ticks = iter(range(10_000))
     models, prompts = models_of("qwen3", 1), prompts_of(1, 3)
@@ -233,7 +218,7 @@ OF_THE_BATCH: tuple[AnyPolicy, ...] = (JointBudget(9), by_throughput(24, 24))
 
 
 @pytest.mark.parametrize("sampling", some(SAMPLINGS))
-@pytest.mark.parametrize("batch", some([1, 2, 4], quick=2))
+@pytest.mark.parametrize("batch", some([2, 1, 4]))
 @pytest.mark.parametrize("policy", OF_THE_BATCH, ids=["joint", "throughput"])
 def test_a_policy_of_the_batch_runs_as_it_replays_on_its_own_rows(
     policy: AnyPolicy, batch: int, sampling: Sampling

@@ -91,7 +91,7 @@ def test_every_policy_gives_the_text_of_plain_decoding(family: str, sampling: Sa
     accepted: Counter[str] = Counter()
     for seed in some(range(4)):
         models = with_producers(random_trees.random_models(family, seed, 12, torch.float32), EVERY_POLICY, seed)
-        for prompt in prompts_for(models, examples(3, quick=2)):
+        for prompt in prompts_for(models, examples(3, quick=1)):
             plain = random_trees.plain_text(models.target, prompt, sampling, 24)
             for policy in [*WITH_A_DRAFTER, LongerAfterSuccess()]:
                 decoded = decode(models, policy, prompt, sampling, 24)

@@ -9,7 +9,6 @@ import random_trees
 import torch
 from random_adapter import random_adapter
 from random_heads import FLASH, flash_policy
-from recorded_texts import record_texts
 from systems import (
     CLOSE,
     FLASH_REACH,
@@ -37,15 +36,13 @@ from simlab.grid import to_grid
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
-from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import eager_passes
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText, RunningText
 from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.speculation import Speculation
-from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import LiveMasks, OwnDrafter
+from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.tree import DraftTree
 
 
@@ -147,22 +144,6 @@ def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
     assert len(plain) > 5
     for states in others:
         assert all(torch.equal(one, other) for one, other in zip(plain, states, strict=True))
-
-
-def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    models, whole = endless(self_models(2)), LiveMasks.take
-    prompt = prompts_for(2)[0]
-    (record,) = record_texts(models, [prompt], GREEDY, MOST)
-    turned = iter(range(MOST))
-
-    def wrong(self: LiveMasks, states: BlockStates | None) -> None:
-        is_kept = states is None or next(turned) == 0
-        whole(self, states if is_kept or states is None else BlockStates(states.before, states.after.flip(1)))
-
-    monkeypatch.setattr(LiveMasks, "take", wrong)
-    decoded = decode(models, DDTree(6), prompt, GREEDY, MOST)
-    monkeypatch.undo()
-    assert compare_with_record(DDTree(6), decoded, record.recorded("self")).largest_size > CLOSE
 
 
 def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from depth import some
+from depth import examples, some
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
@@ -46,7 +46,7 @@ def target(place: str) -> Target:
 
 @pytest.fixture(scope="module")
 def prompts(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
-    path = tiny_models.write_prompts(tmp_path_factory.mktemp("prompts") / "prompts.jsonl", 8)
+    path = tiny_models.write_prompts(tmp_path_factory.mktemp("prompts") / "prompts.jsonl", examples(8, quick=4))
     return [
         Prompt(
             record.prompt_id,

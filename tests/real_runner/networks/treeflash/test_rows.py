@@ -86,22 +86,6 @@ def test_rows_are_those_of_the_plain_one(family: str, reach: HeadReach) -> None:
     assert_said(rows_of(models, head, reach), by_hand(models, head, reach))
 
 
-def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
-    models, reach = models_of(), HeadReach(previous=4, top_k=9)
-    head = TreeFlashHead(models.block_drafter.config.hidden_size, 7).double().eval()
-    _, marginals, roots = drafted(models)
-    found = rows_of(models, head, reach).rows
-    for base, row in zip(marginals, found.rows(), strict=True):
-        assert row.num_rows.tolist() == [1, 4, 4, 4]
-        above = np.concatenate([base.at(d)[0][:4] for d in (1, 2, 3)])
-        assert row.previous.tolist() == above.tolist()
-        for number, depth in enumerate(np.repeat([1, 2, 3, 4], row.num_rows)):
-            ids, log_probs = base.at(int(depth))
-            assert row.ids[number].tolist() == ids[:9].tolist()
-            assert row.log_probs[number].tolist() == log_probs[:9].tolist()
-    assert len(found) == len(roots)
-
-
 @settings(max_examples=examples(20, quick=6))
 @given(previous=st.integers(1, 8), top_k=st.integers(1, 9), candidates=st.sampled_from([None, 9, 12]))
 def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidates: int | None) -> None:
