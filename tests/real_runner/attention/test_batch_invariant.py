@@ -11,7 +11,7 @@ import pytest
 import random_trees
 import torch
 from commands import refusal_of
-from confirm_runs import Made, confirmed, make
+from confirm_runs import Made, confirmed
 from depth import some
 from every_policy import WITH_A_DRAFTER
 from made_up_heads import with_producers
@@ -192,11 +192,6 @@ def test_a_machine_that_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Target, "logits", later_rows_otherwise)
     with pytest.raises(ModelError, match="depend on the row of a token among 24"):
         check_rows_agree(models_of("llama", 2, torch.float32, 24), prompt_of(3).token_ids, MAX_NEW_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("invariant"))
 
 
 def test_a_confirmation_counts_the_texts(made: Made, tmp_path: Path) -> None:

@@ -18,20 +18,16 @@ from systems import (
     prompts_for,
 )
 
-from simlab.channels import Channel, Pool, PoolRows, Transitions
+from simlab.channels import Transitions
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
-from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.network import HeadReach
-from simlab.real_runner.networks.producer import Drafted
-from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling
-from simlab.traces.channels.columns import ChannelColumns
 from simlab.tree import DraftTree
 
 PREVIOUS_2 = ChannelNeed(FLASH, "transitions", least=(("previous", 2), ("top_k", 3)))
@@ -85,34 +81,6 @@ def test_a_policy_without_the_drafters_candidates_sees_none_of_them() -> None:
     watching = Watching(Needs(draft=False, channels=(PREVIOUS_2,)), [])
     decoded = long_text(flash_models(), watching)
     assert all(draft.marginals is None and list(draft.channels) == [FLASH] for draft in watching.seen)
-    assert first_unequal(watching, decoded) is None
-
-
-class FirstTwo:
-    """A producer of pools: the drafter's first two candidates of depth 1."""
-
-    kind, width = "pool", 2
-
-    def within(self, need: ChannelNeed) -> "FirstTwo":
-        return self
-
-    def captured(self, graphs: GraphedModels) -> "FirstTwo":
-        return self
-
-    def at_root(self, drafted: Drafted) -> Channel:
-        ids, log_probs = drafted.marginals.at(1)
-        return Pool(ids[:2], np.zeros(2, np.int32), log_probs[:2], np.zeros(2, np.bool_))
-
-    def columns(self, features: torch.Tensor, tokens: torch.Tensor, rows: DraftRows) -> ChannelColumns:
-        raise AssertionError("nothing is recorded here")
-
-
-def test_pools_are_kept_as_they_were_seen() -> None:
-    watching = Watching(Needs(top_k=1, channels=(ChannelNeed("pool", "pool"),)), [])
-    decoded = long_text(replace(flash_models(), channels={"pool": FirstTwo()}), watching)
-    rows = own_sequence(decoded).channels["pool"]
-    assert isinstance(rows, PoolRows)
-    assert rows.sizes.tolist() == [2] * (MOST - 1)
     assert first_unequal(watching, decoded) is None
 
 

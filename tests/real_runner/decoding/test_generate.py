@@ -11,7 +11,7 @@ from depth import some
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.execution.text_passes import TextPasses, attention_of_texts
+from simlab.real_runner.execution.text_passes import TextPasses
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
@@ -94,22 +94,6 @@ def test_texts_that_end_leave_the_passes(place: Path, tmp_path: Path, sampling: 
     found = generate(target, prompts, keys, sampling, 60, lambda _: sizes.append(passes.num_rows), passes)
     assert found == generate(target, prompts, keys, sampling, 60)
     assert {40} < set(sizes) <= {40, 16, 8}
-
-
-def test_a_token_sees_its_own_text_alone() -> None:
-    random = torch.Generator().manual_seed(0)
-    num, heads, groups, size, room, lengths = 3, 4, 2, 8, 16, (1, 9, 5)
-    query = torch.randn(num, heads, size, generator=random)
-    keys, values = torch.randn(2, groups, num * room + 5, size, generator=random)
-    hidden = torch.arange(10) >= torch.tensor(lengths)[:, None]
-    mask = torch.zeros(num, 10).masked_fill(hidden, -torch.inf)[:, None, None]
-    found = attention_of_texts(query, keys, values, mask, room, 0.3)
-    for text, length in enumerate(lengths):
-        for head in range(heads):
-            seen = slice(text * room, text * room + length)
-            weights = (keys[head // 2, seen] @ query[text, head] * 0.3).softmax(0)
-            own = found[text, head * size : (head + 1) * size]
-            torch.testing.assert_close(own, weights @ values[head // 2, seen])
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
 from depth import some
 from systems import GREEDY
+from tiny_recordings import rendered_prompts
 
 from simlab.draft import Marginals, Prompt
 from simlab.policies.parsing.parse import parse_policies
@@ -16,7 +16,6 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.tree import DraftTree
 
 SPECS = ["ar", "chain", "chain:length=2", "ddtree:budget=4/9/40"]
@@ -34,16 +33,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def prompts(models: Models, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
-    return prompts_of(models, tmp_path_factory.mktemp("prompts"))
-
-
-def prompts_of(models: Models, folder: Path) -> list[Prompt]:
-    records = read_prompts(tiny_models.write_prompts(folder / "prompts.jsonl", 6))
-    ids = [render(models.target.tokenizer, record.conversation, {}) for record in records]
-    return [
-        Prompt(record.prompt_id, record.dataset, 0, 0, np.array(tokens, np.int32))
-        for record, tokens in zip(records, ids, strict=True)
-    ]
+    return rendered_prompts(models.target, tmp_path_factory.mktemp("prompts"), 6)
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +49,6 @@ def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> N
         assert (len(text.rounds), len(two.rounds), len(two.text)) == (0, 1, 2), label
         assert first_unequal(policy, text) is None
         assert first_unequal(policy, two) is None
-
-
-def test_rows_are_kept_where_the_runner_was(run: DecodedText) -> None:
-    sequence = own_sequence(run)
-    assert sequence.rows is not None
-    visited = [ran.round.position for ran in run.rounds]
-    assert np.flatnonzero(sequence.rows.counts.sum(axis=1)).tolist() == visited
-    rows = list(sequence.rows.rows())
-    for ran in run.rounds:
-        assert ran.marginals is not None
-        assert rows[ran.round.position].ids.tolist() == ran.marginals.ids.tolist()
-        assert rows[ran.round.position].log_probs.tolist() == ran.marginals.log_probs.tolist()
 
 
 def with_round(decoded: DecodedText, place: int, change: Callable[[DecodedRound], DecodedRound]) -> DecodedText:

@@ -38,8 +38,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.real_runner.decoding import eager_passes
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedText, RunningText
-from simlab.real_runner.decoding.eager_passes import EagerPasses
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
@@ -116,34 +115,6 @@ class Fixed:
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         generator = np.random.default_rng(draft.context_length)
         return random_trees.random_tree(generator, draft.root_token, self.budget, 3, (), 0.5, VOCAB_SIZE)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
-def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
-    family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In every round of a text, over keys and values that earlier rounds left: also these are the target's own."""
-    whole, found = EagerPasses._read_with_masks, list[list[torch.Tensor]]()
-
-    def kept(self: EagerPasses, tree: DraftTree, text: RunningText) -> tuple[torch.Tensor, torch.Tensor | None]:
-        states, features = whole(self, tree, text)
-        found[-1].append(states)
-        return states, features
-
-    monkeypatch.setattr(EagerPasses, "_read_with_masks", kept)
-    for seed in (None, 0, 1):
-        models = self_models(3, family, dtype)
-        adapter = random_adapter(models.target, seed or 0, NUM_MASKS)
-        if seed is None:
-            for parameter in adapter.parameters():
-                parameter.zero_()
-        found.append([])
-        long_text(replace(models, drafter=adapter), Fixed())
-    plain, *others = found
-    assert len(plain) > 5
-    for states in others:
-        assert all(torch.equal(one, other) for one, other in zip(plain, states, strict=True))
 
 
 def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import tiny_models
 import torch
 from commands import output_of, refusal_of
-from confirm_runs import Made, make, setup_of
+from confirm_runs import Made, setup_of
 from depth import some
 from made_up_costs import filled
 from torch._dynamo.utils import counters
@@ -221,11 +221,6 @@ def test_captured_passes_need_a_gpu(command: str, tmp_path: Path, monkeypatch: p
     with pytest.raises(ValueError, match="captures passes of one text at a time, and --batch is 4"):
         ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1", batch=4)
     assert ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1").batch == 1
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("made"), num_prompts=2)
 
 
 def prices(made: Made) -> CostFile:

@@ -24,7 +24,7 @@ from tiny_models import (
     make_drafter,
     tiny_tokenizer,
 )
-from training_runs import NUM_KILLS, arguments, content, dev, finished, texts
+from training_runs import NUM_KILLS, arguments, content, curve_of, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
@@ -47,11 +47,6 @@ from simlab.real_runner.train.trainer import CurvePoint, DevScore, training_dtyp
 def trained(folder: Path) -> Path:
     """A finished run, not to be changed."""
     return finished(folder)
-
-
-def curve_of(run: Path) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = json.loads((run / "curve.json").read_text())
-    return rows
 
 
 def test_the_loss_falls(folder: Path, tmp_path: Path) -> None:

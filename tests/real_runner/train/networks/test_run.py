@@ -1,10 +1,9 @@
 """``simlab train`` of networks on tiny models: they learn, keep their best step, resume to the same bytes, refuse."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -18,6 +17,7 @@ from training_runs import (
     InterruptedWrites,
     arguments,
     content,
+    curve_of,
     eagle3_arguments,
     head_arguments,
     scorer_arguments,
@@ -58,11 +58,6 @@ ON_DRAFTERS = ("treeflash", "taps")
 def typed_for(kind: str, folder: Path, out: Path) -> list[str]:
     """A run that learns."""
     return KINDS[kind].arguments(folder, out, "--learning-rate", *KINDS[kind].typed, steps=60)
-
-
-def curve_of(run: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((run / "curve.json").read_text())
-    return rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""What is confirmed: traces of tiny models, recorded once for all of these tests, which leave them as they are."""
+"""Tiny models and traces of theirs, recorded once for all tests that leave them as they are."""
 
 import pytest
 from batch_runs import NUM_PROMPTS
