@@ -97,6 +97,13 @@ def repeat_last_round(decoded: DecodedText) -> DecodedText:
     return replace(decoded, rounds=(*decoded.rounds, decoded.rounds[-1]))
 
 
+def begin_behind_the_end(decoded: DecodedText) -> DecodedText:
+    """One more round, from the last token."""
+    last = decoded.rounds[-1]
+    behind = replace(last, round=replace(last.round, position=len(decoded.text) - 1))
+    return replace(decoded, rounds=(*decoded.rounds, behind))
+
+
 def shorten_path(decoded: DecodedText) -> DecodedText:
     """One accepted node fewer, though as many tokens were committed."""
     path = decoded.rounds[middle(decoded)].round.path
@@ -116,6 +123,7 @@ FAULTS: dict[str, tuple[Callable[[DecodedText], DecodedText], str]] = {
     "dropped round": (drop_round, "root"),
     "dropped last round": (drop_last_round, "end of the text"),
     "repeated last round": (repeat_last_round, "root"),
+    "round behind the end": (begin_behind_the_end, "root"),
     "shortened path": (shorten_path, "accepted path"),
     "moved leaf": (move_leaf, "tree parents"),
     "one token more": (in_round(num_committed=1), ""),

@@ -54,7 +54,7 @@ def test_the_loss_falls(folder: Path, tmp_path: Path) -> None:
     assert main([*typed, "--learning-rate", "0.01", "--eval-every", "15", "--chain-reward", "0"]) == 0
     losses = [row["loss"] for row in curve_of(tmp_path)[1:]]
     assert all(isinstance(loss, float) for loss in losses)
-    assert losses[-1] < 0.7 * losses[0]  # type: ignore[operator]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_a_finished_run_holds_a_drafter_its_card_and_its_curve(trained: Path, folder: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_finished_run_holds_a_drafter_its_card_and_its_curve(trained: Path, fo
     assert drafter.config.mask_token_id == MASK_TOKEN_ID
     assert [row["step"] for row in curve_of(trained)] == [0, 3, 6, 9, 12]
     for row in curve_of(trained):
-        score = row["dev"]["dev"]  # type: ignore[index]
+        score = row["dev"]["dev"]
         assert 1 <= score["acceptance_length"] <= 4
         assert len(score["agreement"]) == 3
     card = (trained / "README.md").read_text()
