@@ -154,11 +154,6 @@ def test_what_ran_is_told_from_its_replay(run: DecodedText) -> None:
     assert str(long) == f"round at 3: tree tokens {'1' * 60} ... in the run, {'2' * 60} ... in its replay"
 
 
-def test_another_policy_has_other_rounds(run: DecodedText) -> None:
-    for label in ("chain", "ddtree:budget=4", "autoregressive"):
-        assert first_unequal(POLICIES[label], run) is not None, label
-
-
 def test_rows_of_two_depths_are_refused(run: DecodedText) -> None:
     shallow = Marginals(np.array([1], np.int32), np.zeros(1, np.float32), np.array([0, 1], np.int32))
     with pytest.raises(ValueError, match="rows of one depth"):

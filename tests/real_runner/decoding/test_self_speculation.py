@@ -199,13 +199,3 @@ def test_a_row_of_a_head_is_the_head_on_a_masks_state_and_the_token_above() -> N
             kept = to_grid(law)[found.ids[row]]
             assert np.abs(kept - found.log_probs[row]).max() <= CLOSE
             row += 1
-
-
-def test_states_behind_the_norm_are_the_norm_of_those_before() -> None:
-    models = self_flash_models(2)
-    own = models.first_stage
-    assert isinstance(own, OwnDrafter)
-    with torch.no_grad():
-        states = own.states(torch.arange(9)[None], torch.tensor([[3, 8]]))
-        assert states.before.shape == (2, NUM_MASKS, models.target.embedding.embedding_dim)
-        assert torch.allclose(own.norm(states.before), states.after)
