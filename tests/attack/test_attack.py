@@ -12,16 +12,13 @@ import attack_judge
 import attack_run
 import attack_watch
 import pytest
-from attack_cases import BEFORE, Case, Command, Damage, Finding, Kind, parse_case, plan
+from attack_cases import BEFORE, Case, Command, Damage, Kind
 from attack_inputs import MAKERS
 from attack_judge import HANG, HARMLESS, MEMORY, OTHER, REFUSED, TRACEBACK, UNTIDY, WRONG, Ran, judge
-from attack_kills import FINE, LOST, Trial
 from attack_kinds import KINDS
 from attack_run import resident_bytes
-from attack_table import as_json, causes, markdown_table
 from attack_watch import Watch
 from attack_worker import Place, Worker, made_ready
-from damage_parquet import damage_footer
 from depth import examples
 
 CHEAP = ("trace", "other", "cost.json", "timings.csv", "timings.json")
@@ -122,31 +119,6 @@ def test_what_stood_there_before_must_be_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "slot/run/out/figures.json").read_bytes() != BEFORE
 
 
-def test_cases_go_on_after_a_bad_one(tmp_path: Path) -> None:
-    (tmp_path / "inputs").mkdir()
-    (tmp_path / "inputs/input.txt").write_text("fine")
-
-    def damage(folder: Path, chance: Random) -> Damage:
-        word = chance.choice(("fine", "figure", "die"))
-        (folder / "input.txt").write_text(word)
-        return Damage(word)
-
-    kind = Kind("planted", ("input.txt",), damage, (Command(("stub",)),))
-    (tmp_path / "baselines").mkdir()
-
-    def make(number: int) -> Worker:
-        return Worker(
-            {"planted": kind}, Place(tmp_path / "inputs", tmp_path / "baselines", tmp_path / f"{number}"), stub
-        )
-
-    cases = plan([kind], 20, 3)
-    found = list(Watch(make, 2, tmp_path / "failed").run(cases, lambda _: False))
-    assert {finding.case for finding in found} == {case.name for case in cases}
-    expected = {"fine": HARMLESS, "figure": WRONG, "die": TRACEBACK}
-    assert [finding.outcome for finding in found] == [expected[finding.note] for finding in found]
-    assert len({finding.outcome for finding in found}) == 3
-
-
 SAID = Command(("stub",))
 
 
@@ -209,15 +181,6 @@ def test_a_file_that_is_whole_may_be_left_where_only_the_output_is_lost() -> Non
         assert judge(ran, Damage("none"), somewhere, {"out/r": "whole"}).outcome == outcome
 
 
-def test_cases_are_planned_by_share() -> None:
-    cases = plan(list(KINDS.values()), 2000, 4)
-    assert abs(len(cases) - 2000) < len(KINDS)
-    assert {case.kind for case in cases} == set(KINDS)
-    assert len(set(cases)) == len(cases)
-    assert all(parse_case(case.name) == case for case in cases[:50])
-    assert len(KINDS) >= 16
-
-
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
@@ -235,23 +198,3 @@ def test_a_case_is_the_same_every_time(name: str, inputs: Path, tmp_path: Path) 
         assert (first.damage, first.command) == (second.damage, second.command)
         files = [path for path in first.folder.rglob("*") if path.is_file() and not path.is_symlink()]
         assert all(path.read_bytes() == (second.folder / path.relative_to(first.folder)).read_bytes() for path in files)
-
-
-def test_a_footer_with_another_number_is_still_a_footer(inputs: Path) -> None:
-    data = (inputs / "trace/draft-synthetic-0000.parquet").read_bytes()
-    changed, note = damage_footer(data, Random(1), (10**6, len(data)))
-    assert (changed == data) == note.startswith("nothing")
-    assert changed[-4:] == data[-4:]
-
-
-def test_what_was_found_is_shown() -> None:
-    typed = "simlab inspect trace"
-    bad = Finding("manifests:3", TRACEBACK, "KeyError: 'x'", "a key\x1b[31m", typed, 1, 1, "traceback: KeyError")
-    good = Finding("tables:1", REFUSED, "", "", "", 1, 1)
-    table = markdown_table([good, bad]).splitlines()
-    assert table[2].startswith("| manifests | 1 | 0 | 0 |")
-    assert table[-1].startswith("| all | 2 | 1 | 0 | 0 | 0 | 0 | 1 |")
-    assert "make attack CASE=manifests:3" in causes([good, bad])
-    assert "\x1b" not in causes([bad])
-    values = json.loads(as_json([good, bad], [Trial("replay", 1, LOST, "rows"), Trial("replay", 2, FINE, "")], 5))
-    assert (values["seed"], values["cases"], len(values["bad"]), len(values["trials"])) == (5, 2, 1, 2)

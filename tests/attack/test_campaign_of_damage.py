@@ -12,7 +12,7 @@ from places import REPOSITORY
 
 CASES, SEED = examples(500, quick=60), 2026
 WHOLE = 0.05
-KILLS, RACES = examples(40, quick=3), examples(19, quick=2)
+KILLS, RACES = examples(40, quick=1), examples(19, quick=1)
 TESTS = REPOSITORY / "tests"
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 

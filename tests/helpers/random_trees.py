@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from simlab.arrays import Ints
 from simlab.draft import Draft, Prompt
-from simlab.policy import AnyPolicy, Needs
+from simlab.policy import Needs
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.drafters.config import DFlashConfig
@@ -101,44 +101,6 @@ def random_tree(
         depths.append(depth + 1)
         is_true.append(token == truth)
     return DraftTree(np.array(tokens, np.int32), np.array(parents, np.int32))
-
-
-def sub_tree(generator: np.random.Generator, tree: DraftTree) -> DraftTree:
-    """Some nodes of a tree, each with its parent: the tree contains it."""
-    kept = {0: 0}
-    stays = generator.random(tree.num_nodes) < generator.uniform(0.3, 1.0)
-    for node in range(1, tree.num_nodes):
-        if stays[node] and int(tree.parents[node]) in kept:
-            kept[node] = len(kept)
-    nodes = list(kept)
-    parents = [-1, *(kept[int(tree.parents[node])] for node in nodes[1:])]
-    return DraftTree(tree.tokens[nodes], np.array(parents, np.int32))
-
-
-@dataclass(frozen=True, slots=True)
-class SubTrees:
-    """A part of every tree of another policy."""
-
-    seed: int
-    whole: AnyPolicy
-
-    @property
-    def needs(self) -> Needs:
-        return self.whole.needs
-
-    @property
-    def budget(self) -> int:
-        return self.whole.budget
-
-    def start(self, prompt: Prompt) -> object:
-        return self.whole.start(prompt)
-
-    def select(self, draft: Draft, state: object) -> DraftTree:
-        generator = np.random.default_rng([self.seed, draft.context_length])
-        return sub_tree(generator, self.whole.select(draft, state))
-
-    def update(self, state: object, outcome: Any) -> object:  # noqa: ANN401
-        return self.whole.update(state, outcome)
 
 
 def prompt_of(token_ids: Ints | list[int], name: str = "made-up") -> Prompt:

@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import tiny_models
 
+from simlab.draft import Prompt
 from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.record.record import record
+from simlab.real_runner.targets.model import Target
 
 
 def options_of(folder: Path, out: Path) -> RecordOptions:
@@ -60,6 +64,13 @@ def given_options(folder: Path, out: Path, batch_size: int = 2) -> RecordOptions
         min_width=12,
         exact_budget=20,
     )
+
+
+def rendered_prompts(target: Target, folder: Path, num: int) -> list[Prompt]:
+    """Prompts of `tiny_models.write_prompts` as a target reads them."""
+    records = read_prompts(tiny_models.write_prompts(folder / "prompts.jsonl", num))
+    ids = [np.array(render(target.tokenizer, record.conversation, {}), np.int32) for record in records]
+    return [Prompt(one.prompt_id, one.dataset, 0, 0, own) for one, own in zip(records, ids, strict=True)]
 
 
 def record_given(folder: Path, num_texts: int, batch_size: int = 2) -> tuple[Path, Path]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -115,6 +116,11 @@ def finished(folder: Path) -> Path:
     if main(arguments(folder / "target", out, *texts(folder), *dev(folder))) != 0:
         raise RuntimeError("the run that other tests need has failed")
     return out
+
+
+def curve_of(run: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((run / "curve.json").read_text())
+    return rows
 
 
 class InterruptedWrites:

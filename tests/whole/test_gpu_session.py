@@ -13,24 +13,24 @@ import pytest
 from places import REPOSITORY
 from tiny_models import make_pair
 
+from simlab.cli.main import parser_for
+
 SCRIPT = REPOSITORY / "real_runner" / "gpu_session.sh"
 
-FAKE = """#!{python}
+FAKE = """#!{python} -SE
 import json, sys
 from pathlib import Path
-from simlab.cli.main import parser_for
-options = vars(parser_for(*sys.argv[1:3]).parse_args(sys.argv[1:]))
 with open({log!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
-out = options.get("out")
-if out is not None and not options.get("dry_run"):
+if "--out" in sys.argv and "--dry-run" not in sys.argv:
+    out = Path(sys.argv[sys.argv.index("--out") + 1])
     if sys.argv[1] in ("record", "confirm"):
         out.mkdir(exist_ok=True)
         (out / "manifest.json").write_text("")
     else:
         out.write_text("{{}}\\n" if sys.argv[1] == "prompts" else "")
 """
-"""Parses as simlab does, writes down what was typed, and makes the files that the next steps ask for."""
+"""Writes down what was typed, and makes the files that the next steps ask for."""
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
 
@@ -54,7 +54,10 @@ def typed(tmp_path: Path, *arguments: str, **settings: str) -> list[list[str]]:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    commands: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
+    for words in commands:
+        parser_for(*words[:2]).parse_args(words)
+    return commands
 
 
 def of(commands: list[list[str]], name: str) -> list[list[str]]:

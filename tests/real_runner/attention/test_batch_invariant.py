@@ -11,7 +11,7 @@ import pytest
 import random_trees
 import torch
 from commands import refusal_of
-from confirm_runs import Made, confirmed, make
+from confirm_runs import Made, confirmed
 from depth import some
 from every_policy import WITH_A_DRAFTER
 from made_up_heads import with_producers
@@ -34,7 +34,8 @@ from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
+FAMILIES_AND_DTYPES = list(itertools.product(random_trees.FAMILIES, DTYPES))
 SAMPLINGS = [Sampling(0.0, 0, 1.0, 0), Sampling(0.9, 0, 1.0, 1), Sampling(1.2, 8, 0.9, 2)]
 MOST_BUDGET = 24
 MAX_NEW_TOKENS = 24
@@ -59,7 +60,7 @@ def trees_of(seed: int, truth: tuple[int, ...]) -> list[AnyPolicy]:
     ]
 
 
-@pytest.mark.parametrize(("family", "dtype"), some(list(itertools.product(random_trees.FAMILIES, DTYPES)), quick=2))
+@pytest.mark.parametrize(("family", "dtype"), some(FAMILIES_AND_DTYPES))
 def test_every_policy_writes_plain_decodings_text(family: str, dtype: torch.dtype) -> None:
     policies = [policy for policy in WITH_A_DRAFTER if policy.budget <= MOST_BUDGET or isinstance(policy, Chain)][::3]
     num_rows = rows_for([*policies, DDTree(MOST_BUDGET)], random_trees.BLOCK_SIZE - 1)
@@ -112,15 +113,13 @@ def unequal_logits(family: str, dtype: torch.dtype, plain_rows: int, num_rows: i
     return num_unequal
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), some(FAMILIES_AND_DTYPES, quick=3), ids=str)
 def test_logits_are_the_same_bits(family: str, dtype: torch.dtype) -> None:
     assert unequal_logits(family, dtype, 32, 32) == 0
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), FAMILIES_AND_DTYPES, ids=str)
 def test_logits_are_the_same_bits_on_a_gpu(family: str, dtype: torch.dtype) -> None:
     random_trees.random_models.cache_clear()
     assert unequal_logits(family, dtype, 32, 32, "cuda") == 0
@@ -193,11 +192,6 @@ def test_a_machine_that_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Target, "logits", later_rows_otherwise)
     with pytest.raises(ModelError, match="depend on the row of a token among 24"):
         check_rows_agree(models_of("llama", 2, torch.float32, 24), prompt_of(3).token_ids, MAX_NEW_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("invariant"))
 
 
 def test_a_confirmation_counts_the_texts(made: Made, tmp_path: Path) -> None:

@@ -192,12 +192,6 @@ def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, t
             {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
             "drafts 7 of 101 tokens",
         ),
-        ({**spark, "markov_head_type": "rnn"}, "of the type rnn"),
-        ({**spark, "markov_rank": 0}, "no Markov head"),
-        (
-            {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
-            "drafts 7 of 101 tokens",
-        ),
         ({"speculators_model_type": "eagle3"}, "EAGLE-3"),
         ({"speculators_model_type": "xpress"}, "the mix over earlier slots of xPress"),
         ({"speculators_model_type": "news"}, "'news'"),

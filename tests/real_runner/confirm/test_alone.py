@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import tiny_models
 from commands import json_of, output_of, refusal_of
+from depth import examples
 from random_adapter import make_adapter
 from random_eagle3 import make_eagle3
 from training_runs import write_table
@@ -33,7 +34,7 @@ class Made:
         self.folder = folder
         self.target = tiny_models.make_target(folder / "target")
         self.drafter = str(make(folder / "own", self.target))
-        self.prompts = str(tiny_models.write_prompts(folder / "prompts.jsonl", 4))
+        self.prompts = str(tiny_models.write_prompts(folder / "prompts.jsonl", examples(4, quick=3)))
         self.more = more
         assert self.record(folder / "trace") == 0
         check_trace(folder / "trace")

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from batch_runs import ALL, ASKED, GROUPS, NUM_PROMPTS, run, write_costs
-from confirm_runs import LABELS, Made, confirmed, make
+from batch_runs import ALL, ASKED, GROUPS, run, write_costs
+from confirm_runs import LABELS, Made, confirmed
 
 from simlab.cli.main import main
 from simlab.cost import STAGES
@@ -19,13 +19,8 @@ from simlab.traces.results.files import read_results
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("batches"), num_prompts=NUM_PROMPTS)
-
-
-@pytest.fixture(scope="module")
-def costs(made: Made) -> dict[int, Path]:
-    return write_costs(made)
+def costs(served: Made) -> dict[int, Path]:
+    return write_costs(served)
 
 
 def measured_of(folder: Path, *columns: str) -> dict[tuple[str, int], tuple[object, ...]]:
@@ -39,13 +34,13 @@ COUNTS = ("rounds", "drafted", "accepted", "committed", "clipped", "stop_reason"
 
 
 def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
-    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(made, tmp_path / "one") == 0
-    assert run(made, tmp_path / "two", "--batch", "2", "--cost", str(costs[2])) == 0
-    alone, served = (measured_of(tmp_path / name, *COUNTS) for name in ("one", "two"))
+    assert run(served, tmp_path / "one") == 0
+    assert run(served, tmp_path / "two", "--batch", "2", "--cost", str(costs[2])) == 0
+    alone, together = (measured_of(tmp_path / name, *COUNTS) for name in ("one", "two"))
     for label in LABELS:
-        assert [served[label, index] for index in range(10)] == [alone[label, index] for index in range(10)]
+        assert [together[label, index] for index in range(10)] == [alone[label, index] for index in range(10)]
     results = read_results(tmp_path / "two" / "results.parquet")
     joint = results.filter(pl.col("policy") == "joint:budget=6").sort("sequence")
     ran, predicted = (joint.filter(pl.col("kind") == kind).select(COUNTS) for kind in ("measured", "predicted"))
@@ -66,7 +61,8 @@ def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
         "Speedup: over autoregressive decoding of as many texts at a time",
     ):
         assert part in shown.split("Log, result rows")[1]
-    replay = ["replay", "--trace", str(made.folder / "trace"), "--batch", "2", "--cost", str(costs[2]), "-p", ASKED[0]]
+    trace = str(served.folder / "trace")
+    replay = ["replay", "--trace", trace, "--batch", "2", "--cost", str(costs[2]), "-p", ASKED[0]]
     assert main([*replay, "-p", ASKED[1], "--out", str(tmp_path / "replayed.parquet")]) == 0
     named = [
         set(rows.select("policy", "policy_id", "settings").iter_rows())
@@ -76,10 +72,10 @@ def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
 
 
 def test_a_script_reads_speeds_of_texts_and_of_the_machine(
-    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert run(made, out, "--batch", "2", "--cost", str(costs[2]), "--json", "--by", "dataset") == 0
+    assert run(served, out, "--batch", "2", "--cost", str(costs[2]), "--json", "--by", "dataset") == 0
     value = json.loads(capsys.readouterr().out)
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     names = ("batch", "groups", "group_runs", "prompts", "prompt_runs")
@@ -108,11 +104,11 @@ def test_a_script_reads_speeds_of_texts_and_of_the_machine(
     assert value["rank_agreement"]["policies"] == len(ALL)
 
 
-def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
+def test_intervals_are_over_groups(served: Made, tmp_path: Path) -> None:
     """Of each policy's speed: by hand from the sums of each group."""
     from simlab.analysis.statistics.intervals import ratio_interval
 
-    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2), ASKED)
+    done = confirmed(served, ConfirmOptions(tmp_path / "out", batch=2), ASKED)
     rows = read_results(tmp_path / "out" / "results.parquet").filter(pl.col("kind") == "measured")
     for policy in done.policies:
         own = rows.filter(pl.col("policy") == policy.policy)
@@ -134,12 +130,12 @@ def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
     ],
 )
 def test_prices_of_another_batch_are_refused(
-    batch: int, priced: int, said: str, made: Made, costs: dict[int, Path], tmp_path: Path
+    batch: int, priced: int, said: str, served: Made, costs: dict[int, Path], tmp_path: Path
 ) -> None:
     from simlab.studies.confirm.run import run_confirmation
     from simlab.studies.inputs.artefacts import with_references
 
     with pytest.raises(CostError, match=said):
         run_confirmation(
-            ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced]
+            ConfirmOptions(tmp_path / "out", batch=batch), served.trace, with_references(ASKED), costs[priced]
         )

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_runs import ASKED, NUM_PROMPTS
-from confirm_runs import Made, Watch, confirmed, end_after_a_prompt, make, spoilt
+from batch_runs import ASKED
+from confirm_runs import Made, Watch, confirmed, end_after_a_prompt, spoilt
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
@@ -21,12 +21,6 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.studies.confirm.confirmation import Confirmation
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("batches"), num_prompts=NUM_PROMPTS)
-
 
 # Stopping and going on
 
@@ -42,19 +36,19 @@ def watched(monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> Watch:
 
 @pytest.mark.thorough
 def test_a_killed_run_goes_on_after_its_last_whole_group(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ConfirmOptions(tmp_path / "out", batch=2, repeats=2)
     # The warm-up, the first group, and half of the second.
     watched(monkeypatch, most=4 + 4 + 2)
     with pytest.raises(KeyboardInterrupt):
-        confirmed(made, options, ASKED)
+        confirmed(served, options, ASKED)
     path = tmp_path / "out" / LOG
     lines = path.read_bytes().splitlines(keepends=True)
     assert len(lines) == 2
     path.write_bytes(b"".join(lines) + lines[-1][: len(lines[-1]) // 2])
     rest = watched(monkeypatch)
-    done = confirmed(made, replace(options, resume=True), ASKED)
+    done = confirmed(served, replace(options, resume=True), ASKED)
     assert not done.has_failed
     assert path.read_bytes().startswith(b"".join(lines))
     names = [name for name, _, _ in rest.asked[:4]]
@@ -70,17 +64,17 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     assert "3 groups, 6 runs of a group" in done.text()
     monkeypatch.setattr(confirm_audit, "audit_text", None)
     monkeypatch.setattr(confirm, "serve_group", None)
-    assert confirmed(made, replace(options, resume=True), ASKED).to_json() == done.to_json()
+    assert confirmed(served, replace(options, resume=True), ASKED).to_json() == done.to_json()
 
 
-def test_another_batch_is_another_run(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_batch_is_another_run(served: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end_after_a_prompt(monkeypatch)
     options = ConfirmOptions(tmp_path / "out", batch=2, time_limit_s=0, repeats=10)
-    confirmed(made, options, ASKED)
+    confirmed(served, options, ASKED)
     with pytest.raises(TraceError, match="was begun with"):
-        confirmed(made, replace(options, batch=3, resume=True), ASKED)
+        confirmed(served, replace(options, batch=3, resume=True), ASKED)
     with pytest.raises(TraceError, match="was begun with"):
-        confirmed(made, replace(options, batch=1, resume=True), ASKED)
+        confirmed(served, replace(options, batch=1, resume=True), ASKED)
 
 
 # Faults that a whole run must see
@@ -106,9 +100,9 @@ def row_of(done: Confirmation, label: str) -> dict[str, Any]:
     return next(policy.row() for policy in done.policies if policy.policy == label)
 
 
-def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanged_seconds_fail(served: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt(monkeypatch, serve_group, "chain", exchanged_seconds)
-    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
+    done = confirmed(served, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
     assert done.has_failed
     assert row_of(done, "chain")["num_equal"] == 2
     assert row_of(done, "ddtree:budget=8")["counts_equal_replay"] is True
@@ -116,8 +110,8 @@ def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.
     assert "seconds" in done.verdict
 
 
-def test_a_batch_that_is_not_kept_full_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_not_kept_full_fails(served: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Speculation, "has_place", property(lambda self: not self.running))
-    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
+    done = confirmed(served, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
     assert done.has_failed
     assert "texts beside it" in done.verdict or "rounds of the batch" in done.verdict

@@ -10,7 +10,7 @@ import confirm_runs
 import numpy as np
 import pytest
 import torch
-from confirm_runs import LABELS, MAX_NEW_TOKENS, Made, Watch, confirmed, log_of, make, setup_of, spoilt
+from confirm_runs import LABELS, MAX_NEW_TOKENS, Made, Watch, confirmed, log_of, setup_of, spoilt
 
 from simlab.arrays import Ints
 from simlab.cost import StageSeconds
@@ -31,16 +31,6 @@ from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import replay_sequence
 from simlab.traces.format.documents import JsonFields
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("confirm"))
-
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("sampled"), temperature=0.9)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> Watch:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from captured_rehearsals import captured
@@ -14,9 +13,8 @@ from confirm_runs import Made, make
 from random_heads import FLASH, flash_policy, make_head
 
 from simlab.analysis.confirm.errors import PARTS
-from simlab.channels import PoolRows
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.confirm import confirm as confirming
 from simlab.real_runner.confirm.confirm import finished
@@ -25,7 +23,6 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.models import load_models
-from simlab.real_runner.networks.redraft.redrafts import PathProducer
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
@@ -33,8 +30,6 @@ from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.studies.profile.profile import profile
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.inspect import check_trace
-from simlab.traces.reader import open_trace
 
 POLICY = flash_policy(8)
 NAMED = NamedPolicy("flash:budget=8", "flash", {"budget": 8}, POLICY, "flash-8")
@@ -189,49 +184,3 @@ def test_what_cannot_be_run_is_refused_before_models_are_loaded(
     options = replace(ConfirmOptions(out=tmp_path, target="nowhere"), **changed)  # type: ignore[arg-type]
     with pytest.raises(error, match=said):
         run_confirmation(options, made.trace, policies_of(policy))
-
-
-# `jetspec` from end to end: a drafter runs behind its own paths, recorded, replayed, priced and confirmed
-
-
-SETTINGS = {"beam": 3, "top_k": 4}
-POLICY_PATHS = "jetspec:budget=9,beam=3,width=4"
-
-
-@pytest.fixture(scope="module")
-def made_with_paths(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("paths")
-    made_with_paths = make(folder, num_prompts=2)
-    add(ChannelOptions(str(folder / "trace"), "jetspec", str(folder / "drafter"), settings=SETTINGS))
-    check_trace(folder / "trace")
-    return made_with_paths
-
-
-def policies() -> list[NamedPolicy]:
-    return [*with_references([]), *parse_policies([POLICY_PATHS, f"{POLICY_PATHS},order=best-first"])]
-
-
-def test_pools_begin_with_the_drafters_own_candidates(made_with_paths: Made) -> None:
-    trace = open_trace(made_with_paths.folder / "trace")
-    assert trace.manifest.channels["jetspec"].settings["beam"] == 3
-    for recorded in trace.recorded("dflash", channels=["jetspec"]):
-        rows, base = recorded.channels["jetspec"], recorded.rows
-        assert isinstance(rows, PoolRows)
-        assert base is not None
-        firsts = np.concatenate([[0], np.cumsum(base.counts.sum(axis=1))])
-        for t, pool in enumerate(rows.rows()):
-            assert pool.tokens[:4].tolist() == base.ids[firsts[t] : firsts[t] + 4].tolist()
-            assert pool.log_probs[:4].tolist() == base.log_probs[firsts[t] : firsts[t] + 4].tolist()
-            assert pool.expanded.sum() == 3 * (pool.depth - 1)
-
-
-def test_the_runner_builds_the_trees_of_the_record(made_with_paths: Made, tmp_path: Path) -> None:
-    options = ConfirmOptions(out=tmp_path / "out")
-    assert not run_confirmation(options, open_trace(made_with_paths.folder / "trace"), policies()).has_failed
-    trace = open_trace(made_with_paths.folder / "trace")
-    setup = load_setup(options, trace, policies(), trace.sequences()[:2])
-    assert isinstance(setup.models.channels["jetspec"], PathProducer)
-    runs = [run for sequence in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in sequence.runs]
-    ours = [run for run in runs if run.policy_id in {policy.policy_id for policy in policies()[-2:]}]
-    assert len(ours) >= 4
-    assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)

@@ -13,7 +13,7 @@ import torch
 from depth import some
 
 from simlab.arrays import Floats
-from simlab.channels import Pool, Transitions
+from simlab.channels import Branches, Pool, Transitions
 from simlab.draft import Marginals
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
@@ -53,7 +53,7 @@ def models(folder: Path) -> Models:
     return load_models(str(folder / "target"), str(folder / "drafter"), "float32", "cpu")
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.9], ids=["greedy", "sampled"])
+@pytest.fixture(scope="module", params=some([0.9, 0.0]))
 def trace(request: pytest.FixtureRequest, folder: Path) -> Trace:
     out = folder / f"trace-{request.param}"
     options = RecordOptions(
@@ -317,6 +317,12 @@ def test_a_row_that_only_one_has_differs_in_all_ranks() -> None:
     other = transitions(IDS, LOG_PROBS, (7, 9))
     found = [(channel.below, channel.num_ranks) for channel in compare_channels(3, "flash", other, ONE)[0]]
     assert found == [("depth 2 below 9", 2), ("depth 2 below 8", 2)]
+
+
+def test_branches_that_a_round_did_not_ask_for_do_not_differ() -> None:
+    ids, log_probs = np.array([[5, 6], [7, 8], [9, 1]], np.int32), np.array([[-0.5, -1.0]] * 3, np.float32)
+    recorded = Branches(np.array([0, 1], np.int32), 2, ids, log_probs)
+    assert compare_channels(0, "d2sd", recorded.only([1]), recorded) == ([], 0.0)
 
 
 def test_pools_are_paired_by_paths() -> None:

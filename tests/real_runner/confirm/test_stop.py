@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from confirm_runs import LABELS, Made, confirmed, end_after_a_prompt, make, setup_of
+from confirm_runs import LABELS, Made, confirmed, end_after_a_prompt, setup_of
 from scipy import stats
 
 from simlab.analysis.confirm.table import widest_half_width
@@ -33,12 +33,6 @@ from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 
 LOOKS = (20, 25, 31, 38, 47, 58, 72, 90, 112, 140, 175, 218)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Three prompts of two turns each."""
-    return make(tmp_path_factory.mktemp("stop"))
 
 
 Known: TypeAlias = dict[tuple[object, ...], DecodedText]

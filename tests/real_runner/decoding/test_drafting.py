@@ -1,46 +1,33 @@
 """Channels in the runner: lossless, own rows replay to own rounds, rows are those of a record, faults are found."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
-import random_trees
 import torch
 from decoded_batches import decode_batch
-from marginals import paths_of_tree
 from random_heads import FLASH, flash_policy
 from systems import (
     FLASH_REACH,
     GREEDY,
     MOST,
     SAMPLED,
-    VOCAB_SIZE,
     endless,
     flash_models,
     long_text,
     prompts_for,
-    recorded_of,
 )
 
-from simlab.channels import Channel, Pool, PoolRows, TransitionRows, Transitions
+from simlab.channels import Transitions
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
-from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
-from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.network import HeadReach
-from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
-from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling
-from simlab.traces.channels.columns import ChannelColumns
 from simlab.tree import DraftTree
 
 PREVIOUS_2 = ChannelNeed(FLASH, "transitions", least=(("previous", 2), ("top_k", 3)))
@@ -94,130 +81,6 @@ def test_a_policy_without_the_drafters_candidates_sees_none_of_them() -> None:
     watching = Watching(Needs(draft=False, channels=(PREVIOUS_2,)), [])
     decoded = long_text(flash_models(), watching)
     assert all(draft.marginals is None and list(draft.channels) == [FLASH] for draft in watching.seen)
-    assert first_unequal(watching, decoded) is None
-
-
-def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
-    for seed in range(3):
-        models = random_trees.random_models("llama", seed, VOCAB_SIZE, torch.float64)
-        head = TreeFlashHead(models.drafter.config.hidden_size, 6).double().eval().requires_grad_(False)
-        producer = TreeFlashProducer(models.block_drafter, models.target, HeadReach(8, 8), head)
-        models = replace(models, channels={FLASH: producer})
-        ours, theirs = long_text(models, flash_policy(8, previous=8, top_k=8)), long_text(models, DDTree(8))
-        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
-            assert one.round.tree.tokens[0] == other.round.tree.tokens[0]
-            assert set(paths_of_tree(one.round.tree)) == set(paths_of_tree(other.round.tree))
-
-
-def compared(models: Models, policy: AnyPolicy, decoded: DecodedText) -> RecordComparison:
-    return compare_with_record(policy, decoded, recorded_of(models, decoded))
-
-
-def test_own_rows_hold_the_channel_at_visited_roots() -> None:
-    decoded = long_text(flash_models(1), flash_policy(8))
-    rows = own_sequence(decoded).channels[FLASH]
-    assert isinstance(rows, TransitionRows)
-    at_roots = list(rows.rows())
-    visited = {ran.round.position: ran.channels[FLASH] for ran in decoded.rounds}
-    assert 1 < len(visited) < len(at_roots)
-    for t, row in enumerate(at_roots):
-        seen = visited.get(t)
-        if seen is None:
-            assert row.num_rows.sum() == 1
-        else:
-            for name in ("num_rows", "previous", "ids", "log_probs"):
-                np.testing.assert_array_equal(getattr(row, name), getattr(seen, name))
-
-
-@dataclass(frozen=True)
-class Spoilt:
-    """A producer whose rounds are those of another one but for a fault; its record is right."""
-
-    whole: Producer
-    root: Callable[[int], int] = int
-    change: Callable[[Transitions], Transitions] = lambda row: row
-    kind: str = "transitions"
-
-    @property
-    def width(self) -> int:
-        return self.whole.width
-
-    def within(self, need: ChannelNeed) -> "Spoilt":
-        return replace(self, whole=self.whole.within(need))
-
-    def captured(self, graphs: GraphedModels) -> "Spoilt":
-        return replace(self, whole=self.whole.captured(graphs))
-
-    def at_root(self, drafted: Drafted) -> Channel:
-        found = self.whole.at_root(replace(drafted, root_token=self.root(drafted.root_token)))
-        assert isinstance(found, Transitions)
-        return self.change(found)
-
-    def columns(self, features: torch.Tensor, tokens: torch.Tensor, rows: DraftRows) -> ChannelColumns:
-        return self.whole.columns(features, tokens, rows)
-
-
-def rolled(row: Transitions) -> Transitions:
-    """Each row below the token of its neighbour."""
-    return replace(row, previous=np.roll(row.previous, 1))
-
-
-FAULTS: dict[str, dict[str, Any]] = {
-    "another token at the root": {"root": lambda token: (token + 1) % VOCAB_SIZE},
-    "rows of other tokens": {"change": rolled},
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str) -> None:
-    models, policy = flash_models(1), flash_policy(8)
-    producer = models.channels[FLASH]
-    assert not isinstance(producer, TextProducer | StagedProducer | RootProducer)
-    spoilt = Spoilt(producer, **FAULTS[fault])
-    decoded = long_text(replace(models, channels={FLASH: spoilt}), policy)
-    assert decoded.text.tolist() == long_text(models, DDTree(4)).text.tolist(), "a fault in a draft changes no text"
-    assert first_unequal(policy, decoded) is None
-    found = compared(models, policy, decoded)
-    assert len(found.channel_differences) > len(decoded.rounds) // 2
-    assert found.largest_channel_size > 0.1
-    assert f"{FLASH} at 0, " in found.differences()[-len(found.channel_differences)]
-
-
-def test_a_channel_that_stands_one_root_further_does_not_replay() -> None:
-    policy = flash_policy(8)
-    decoded = long_text(flash_models(1), policy)
-    later = [one.channels for one in decoded.rounds[1:]]
-    moved = [replace(ran, channels=seen) for ran, seen in zip(decoded.rounds[:-1], later, strict=True)]
-    mismatch = first_unequal(policy, replace(decoded, rounds=(*moved, decoded.rounds[-1])))
-    assert mismatch is not None
-    assert mismatch.what.startswith("tree")
-
-
-class FirstTwo:
-    """A producer of pools: the drafter's first two candidates of depth 1."""
-
-    kind, width = "pool", 2
-
-    def within(self, need: ChannelNeed) -> "FirstTwo":
-        return self
-
-    def captured(self, graphs: GraphedModels) -> "FirstTwo":
-        return self
-
-    def at_root(self, drafted: Drafted) -> Channel:
-        ids, log_probs = drafted.marginals.at(1)
-        return Pool(ids[:2], np.zeros(2, np.int32), log_probs[:2], np.zeros(2, np.bool_))
-
-    def columns(self, features: torch.Tensor, tokens: torch.Tensor, rows: DraftRows) -> ChannelColumns:
-        raise AssertionError("nothing is recorded here")
-
-
-def test_pools_are_kept_as_they_were_seen() -> None:
-    watching = Watching(Needs(top_k=1, channels=(ChannelNeed("pool", "pool"),)), [])
-    decoded = long_text(replace(flash_models(), channels={"pool": FirstTwo()}), watching)
-    rows = own_sequence(decoded).channels["pool"]
-    assert isinstance(rows, PoolRows)
-    assert rows.sizes.tolist() == [2] * (MOST - 1)
     assert first_unequal(watching, decoded) is None
 
 

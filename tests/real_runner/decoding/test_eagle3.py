@@ -6,31 +6,24 @@ from typing import NoReturn
 import numpy as np
 import pytest
 import random_trees
-import torch
 from random_heads import FLASH, flash_policy, random_head
 from systems import (
-    CLOSE,
     EAGLE_REACH,
     GREEDY,
     eagle3_models,
     eagle3_policy,
     long_text,
     prompts_for,
-    recorded_of,
 )
 
-from simlab.arrays import Ints
-from simlab.channels import Channel, Transitions
+from simlab.channels import Transitions
 from simlab.draft import Draft
 from simlab.errors import ModelError
 from simlab.policy import Needs, Stateless
-from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks import drafter as drafts
-from simlab.real_runner.networks.eagle3.head import KeyValues
-from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import TextProducer
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
@@ -91,23 +84,6 @@ def test_beside_a_drafter_each_reads_its_own_layers() -> None:
     assert isinstance(theirs, Transitions)
     assert np.array_equal(ours.ids, theirs.ids)
     assert first_unequal(both, together) is None
-
-
-def test_keys_of_rejected_nodes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that keeps one position too many has other pools than the record."""
-    models, policy, whole = eagle3_models(2), eagle3_policy(), Eagle3Text.at_root
-
-    def keeping(self: Eagle3Text, committed: Ints) -> Channel:
-        pool = whole(self, committed)
-        text = self._text
-        assert text._past is not None
-        text._past = KeyValues(*(torch.cat([one, one[:, :, -1:]], dim=2) for one in text._past))
-        return pool
-
-    monkeypatch.setattr(Eagle3Text, "at_root", keeping)
-    decoded = long_text(models, policy)
-    monkeypatch.undo()
-    assert compare_with_record(policy, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
 
 
 def test_texts_that_the_trees_would_outrun_are_refused() -> None:

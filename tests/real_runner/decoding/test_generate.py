@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -12,7 +11,7 @@ from depth import some
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.execution.text_passes import TextPasses, attention_of_texts
+from simlab.real_runner.execution.text_passes import TextPasses
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
@@ -67,24 +66,12 @@ def test_it_is_the_loop_that_keeps_nothing(place: Path, tmp_path: Path, sampling
     found = generate(target, prompts, keys, sampling, MAX_NEW_TOKENS)
     for prompt, key, text in zip(prompts, keys, found, strict=True):
         assert list(text.token_ids) == without_a_cache(target, prompt, key, sampling)
+        assert text.stop_reason == ("stop" if text.token_ids[-1] in tiny_models.STOP_TOKEN_IDS else "length")
     if place.name == "llama":
         assert {text.stop_reason for text in found} == {"stop", "length"}
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_batch_changes_nothing(place: Path, tmp_path: Path, sampling: Sampling) -> None:
-    target = load_target(str(place), torch.float64)
-    prompts = prompts_for(target, tmp_path)
-    keys = keys_for(prompts, sampling)
-    together = generate(target, prompts, keys, sampling, MAX_NEW_TOKENS)
-    alone = [
-        generate(target, [prompt], [key], sampling, MAX_NEW_TOKENS)[0]
-        for prompt, key in zip(prompts, keys, strict=True)
-    ]
-    assert together == alone
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", some([SAMPLED, GREEDY]))
 def test_passes_of_fixed_sizes_write_the_same_texts(place: Path, tmp_path: Path, sampling: Sampling) -> None:
     """Batches of several sizes and lengths through one store: texts, tokens told of, and its room are as they were."""
     target = load_target(str(place), torch.float32)
@@ -107,35 +94,6 @@ def test_texts_that_end_leave_the_passes(place: Path, tmp_path: Path, sampling: 
     found = generate(target, prompts, keys, sampling, 60, lambda _: sizes.append(passes.num_rows), passes)
     assert found == generate(target, prompts, keys, sampling, 60)
     assert {40} < set(sizes) <= {40, 16, 8}
-
-
-def test_a_token_sees_its_own_text_alone() -> None:
-    random = torch.Generator().manual_seed(0)
-    num, heads, groups, size, room, lengths = 3, 4, 2, 8, 16, (1, 9, 5)
-    query = torch.randn(num, heads, size, generator=random)
-    keys, values = torch.randn(2, groups, num * room + 5, size, generator=random)
-    hidden = torch.arange(10) >= torch.tensor(lengths)[:, None]
-    mask = torch.zeros(num, 10).masked_fill(hidden, -torch.inf)[:, None, None]
-    found = attention_of_texts(query, keys, values, mask, room, 0.3)
-    for text, length in enumerate(lengths):
-        for head in range(heads):
-            seen = slice(text * room, text * room + length)
-            weights = (keys[head // 2, seen] @ query[text, head] * 0.3).softmax(0)
-            own = found[text, head * size : (head + 1) * size]
-            torch.testing.assert_close(own, weights @ values[head // 2, seen])
-
-
-def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_path: Path) -> None:
-    target = load_target(str(place), torch.float32)
-    assert target.stop_token_ids == tiny_models.STOP_TOKEN_IDS
-    prompts = prompts_for(target, tmp_path)
-    texts = generate(target, prompts, keys_for(prompts, SAMPLED), SAMPLED, 100)
-    for text in texts:
-        stops = np.flatnonzero(np.isin(text.token_ids, target.stop_token_ids)).tolist()
-        ended = len(text.token_ids) - 1
-        assert (text.stop_reason, stops) in (("stop", [ended]), ("length", []))
-        assert text.stop_reason == "stop" or len(text.token_ids) == 100
-    assert place.name == "qwen3" or "stop" in {text.stop_reason for text in texts}
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

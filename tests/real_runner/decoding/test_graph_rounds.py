@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import random_trees
 import torch
-from lossless_checks import Case, check_rounds, check_text, fixed_cases, plain_of
+from lossless_checks import Case, check_text, fixed_cases, plain_of
 
 from simlab.errors import ModelError
 from simlab.policies.named.chain import Chain
@@ -20,7 +19,6 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.execution.captured_work import Moment
 from simlab.real_runner.execution.executions import context_for, node_counts_at_steps, rows_for
@@ -39,47 +37,16 @@ def decoded(models: Models, case: Case, policy: AnyPolicy) -> DecodedText:
     return decode(models, policy, case.prompt, case.sampling, case.max_new_tokens)
 
 
-def check(case: Case, models: Models, policy: AnyPolicy) -> None:
-    """The text, the rounds that these rows make, and the rows, where both runners have a root."""
-    ours, theirs = decoded(models, case, policy), decoded(case.models, case, policy)
-    check_text(ours, plain_of(case), case.models, case.max_new_tokens)
-    check_rounds(ours, policy)
-    assert first_unequal(policy, ours) is None
-    rows = {ran.round.position: ran.marginals for ran in theirs.rounds}
-    common = [ran for ran in ours.rounds if ran.round.position in rows]
-    assert common[:1] == list(ours.rounds[:1])
-    for ran in common:
-        there = rows[ran.round.position]
-        assert (ran.marginals is None) == (there is None)
-        if ran.marginals is not None and there is not None:
-            assert (ran.marginals.entropies is None) == (there.entropies is None) == (not policy.needs.entropies)
-            if ran.marginals.entropies is not None and there.entropies is not None:
-                np.testing.assert_allclose(ran.marginals.entropies, there.entropies, atol=1e-4)
-            np.testing.assert_allclose(ran.marginals.log_probs, there.log_probs, atol=4e-5)
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_rounds_and_texts_are_those_of_passes_of_just_the_right_size(number: int) -> None:
-    """Buffers stay from text to text, as they do in a run: what a text has left behind is seen by none."""
-    kept: dict[tuple[str, int], Models] = {}
-    for case in CASES[number::4]:
-        models = kept.setdefault((case.family, case.model_seed), graphed(case.models))
-        typed = ["ar", "chain", "ddtree:budget=9", "entropy-width:budget=9,top_k=8"]
-        plain, chain, tree, by_entropy = (one.policy for one in parse_policies(typed))
-        for policy in (case.policy(), plain, chain, tree, by_entropy, DDTree(70)):
-            check(case, models, policy)
-
-
 def test_a_longer_text_takes_more_room() -> None:
     case = next(one for one in CASES if len(plain_of(one)) == 24)
     models = graphed(case.models)
     assert models.graphs is not None
-    check(case, models, Chain())
+    check_text(decoded(models, case, Chain()), plain_of(case), models, case.max_new_tokens)
     assert models.graphs._cache is not None
     before = models.graphs._cache.rows.room
-    check(case, models, DDTree(before))
+    for policy in (DDTree(before), Chain()):
+        check_text(decoded(models, case, policy), plain_of(case), models, case.max_new_tokens)
     assert models.graphs._cache.rows.room > before
-    check(case, models, Chain())
 
 
 def test_a_greedy_round_waits_for_its_verification_and_for_its_draft_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import random_trees
 import torch
 from lossless_checks import assert_same_rounds
-from torch.utils._python_dispatch import TorchDispatchMode
+from watched_operations import Watched
 
 from simlab.draft import Prompt
 from simlab.policies.named.ddtree import DDTree
@@ -24,20 +24,16 @@ CONTEXT, VOCAB_SIZE, BUDGET = 8192, 12, 48
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 
 
-class Made(TorchDispatchMode):
-    """Watches every tensor that an operation makes; views of others are none."""
+class Made(Watched):
+    """Notes every tensor that an operation makes; views of others are none."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(self._note)
         self.shapes: list[tuple[tuple[int, ...], torch.dtype]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        found = func(*args, **(kwargs or {}))
-        given = {storage_of(arg) for arg in args if isinstance(arg, torch.Tensor)}
-        for one in found if isinstance(found, list | tuple) else (found,):
-            if isinstance(one, torch.Tensor) and storage_of(one) not in given:
-                self.shapes.append((tuple(one.shape), one.dtype))
-        return found
+    def _note(self, _name: str, given: tuple[Any, ...], made: list[torch.Tensor]) -> None:
+        stored = {storage_of(one) for one in given if isinstance(one, torch.Tensor)}
+        self.shapes += [(tuple(one.shape), one.dtype) for one in made if storage_of(one) not in stored]
 
     @property
     def largest(self) -> int:

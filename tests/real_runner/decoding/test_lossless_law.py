@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from depth import some
+from depth import examples, some
 from scipy import stats
 from transformers import AutoModelForCausalLM
 
@@ -31,7 +31,7 @@ from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
 VOCAB_SIZE = 5
-NUM_TEXTS = 600
+NUM_TEXTS = examples(600, quick=300)
 NUM_TOKENS = 4
 LEAST_EXPECTED = 5.0
 FALSE_ALARM = 1e-7
@@ -162,9 +162,9 @@ def test_one_noise_for_a_whole_round_is_another_law(monkeypatch: pytest.MonkeyPa
         return follow(tree, lambda row, _: choose(row, position + 1), position, *rest)  # type: ignore[arg-type]
 
     models = models_of("llama")
-    assert fits(texts_of("llama", EveryToken(), EVEN, NUM_TEXTS // 2), models, EVEN)
+    assert fits(texts_of("llama", EveryToken(), EVEN, 300), models, EVEN)
     monkeypatch.setattr(tree_pass, "follow", faulty)
-    assert not fits(texts_of("llama", EveryToken(), EVEN, NUM_TEXTS // 2), models, EVEN)
+    assert not fits(texts_of("llama", EveryToken(), EVEN, 300), models, EVEN)
 
 
 @pytest.mark.thorough

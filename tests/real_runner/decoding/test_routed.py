@@ -2,41 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
-import torch
-from systems import CLOSE, EAGLE, long_text, recorded_of, routed_models, routers_of
+from systems import EAGLE, long_text, routed_models, routers_of
 
-from simlab.arrays import Floats
-from simlab.channels import TARGET, Channel, Features, TargetLaw, TargetLawRows
+from simlab.channels import TARGET, Features
 from simlab.policies.named.chain import Chain
 from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
-from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.drafters.dense import TextContext
 from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.router.network import RouterProducer
-
-
-def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle drafter that loses what it should catch up on drafts otherwise than the record."""
-    router, models, whole = routers_of(1)["ddtree, eagle3"], routed_models(1), TextContext.read
-
-    def forgetting(self: TextContext, features: torch.Tensor) -> None:
-        waiting = self._waiting
-        if waiting:
-            waiting[-1] = torch.zeros_like(waiting[-1])
-        whole(self, features)
-
-    monkeypatch.setattr(TextContext, "read", forgetting)
-    decoded = long_text(models, router)
-    monkeypatch.undo()
-    routes = [ran.round.route for ran in decoded.rounds]
-    assert (1, 0) in pairwise(routes), "the drafter was never late"
-    assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_size > CLOSE
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, counts: Counter[str]) -> None:
@@ -85,15 +62,3 @@ def test_a_router_whose_other_route_was_never_taken_replays() -> None:
         assert first_unequal(router, decoded) is None
         alone = long_text(models, Chain() if cut > 0 else EAGLE)
         assert [one.round.path for one in decoded.rounds] == [one.round.path for one in alone.rounds]
-
-
-def test_entropies_are_those_of_the_root() -> None:
-    models, router = routed_models(3), routers_of(3)["ddtree, eagle3"]
-    decoded = long_text(models, router)
-    law = recorded_of(models, decoded).channels[TARGET]
-    assert isinstance(law, TargetLawRows)
-    entropies: Floats = law.entropies
-    for ran in decoded.rounds:
-        seen: Channel = ran.channels[TARGET]
-        assert isinstance(seen, TargetLaw)
-        assert seen.entropy == pytest.approx(float(entropies[ran.round.position]), abs=CLOSE)

@@ -1,5 +1,7 @@
 """Drafts of which some of the text is still to be read: what is timed, what is read, and what the file says of it."""
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -39,15 +41,10 @@ def models_of(seed: int = 0) -> Models:
     return replace(models, channels=made)
 
 
-class StepClock:
+def step_clock() -> Callable[[], float]:
     """A second passes with each look."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
+    ticks = itertools.count(1)
+    return lambda: float(next(ticks))
 
 
 @pytest.mark.parametrize("need", [None, EAGLE, REDRAFTS], ids=["drafter", "eagle3", "d2sd"])
@@ -57,7 +54,7 @@ def test_so_many_tokens_are_read_in_the_timed_part(
     monkeypatch: pytest.MonkeyPatch, need: ChannelNeed | None, missed: int, is_captured: bool
 ) -> None:
     """The text is read once whole: before the timed part its beginning, in it the missed tokens alone."""
-    clock, tokens = StepClock(), np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
+    clock, tokens = step_clock(), np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
     models = captured(models_of()) if is_captured else models_of()
     timer = CatchUpTimer(models, need, tokens, 20, clock)
     lengths: list[int] = []
@@ -80,7 +77,7 @@ def test_so_many_tokens_are_read_in_the_timed_part(
 def test_more_than_the_text_has_is_refused() -> None:
     tokens = np.zeros(NUM_TOKENS, np.int32)
     with pytest.raises(ModelError, match="give smaller --catch-up"):
-        CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(NUM_TOKENS, 0)
+        CatchUpTimer(models_of(), None, tokens, 20, step_clock()).visit(NUM_TOKENS, 0)
 
 
 def test_the_file_says_it_and_goes_on(options: ProfileOptions) -> None:

@@ -53,17 +53,6 @@ def test_it_is_as_if_the_checkpoint_had_that_block(pair: tuple[Path, Path, Path]
     assert whole.text_id == asked.text_id
 
 
-def test_a_smaller_block_drafts_other_tokens(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    small, whole = (open_trace(record(pair, tmp_path / name, *more)) for name, more in
-                    (("small", ("--block", "3")), ("whole", ())))  # fmt: skip
-    firsts = []
-    for trace in (small, whole):
-        (first, *_) = trace.recorded(trace.draft_name())
-        assert first.rows is not None
-        firsts.append([row.at(2)[0][0] for row in first.rows.rows()])
-    assert firsts[0] != firsts[1]
-
-
 def test_a_draft_set_of_another_block_is_added(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
     out = record(pair, tmp_path / "trace")
     target, drafter, _ = map(str, pair)

@@ -224,9 +224,3 @@ def test_merge_refuses_damage_and_goes_on_when_it_is_mended(folder: Path, tmp_pa
 def test_usage(folder: Path, tmp_path: Path, more: list[str], said: str) -> None:
     assert said in refusal_of(*command(folder, tmp_path / "x", "0/2", *more))
     assert not (tmp_path / "x").exists()
-
-
-def test_an_addition_takes_no_part() -> None:
-    assert "--shard can change nothing about --add-draft" in refusal_of(
-        "record", "--trace", "x", "--add-draft", "a=b", "--shard", "0/2"
-    )

@@ -6,22 +6,22 @@ import time
 from pathlib import Path
 
 import pytest
-from depth import some
+from depth import examples, some
 from forked_processes import begun, kill_at, wait_for
 from tiny_recordings import bytes_of, make_models, typed
 
 from simlab.cli.main import main
 
-NUM_KILLS = 10
+NUM_KILLS, NUM_SHARDS = 10, examples(12, quick=6)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_models(tmp_path_factory.mktemp("killed"), 24)
+    return make_models(tmp_path_factory.mktemp("killed"), 2 * NUM_SHARDS)
 
 
 def command(folder: Path, out: Path) -> list[str]:
-    """Twelve shards of two prompts, two turns each, some decided by noise."""
+    """Shards of two prompts, two turns each, some decided by noise."""
     return typed(folder, out, "--resume")
 
 
@@ -35,7 +35,7 @@ def unbroken(folder: Path) -> tuple[dict[str, bytes], float]:
     seconds = time.monotonic() - began
     assert process.exitcode == 0
     files = bytes_of(out)
-    assert sum(name.startswith("tokens") for name in files) == 12
+    assert sum(name.startswith("tokens") for name in files) == NUM_SHARDS
     return files, seconds
 
 

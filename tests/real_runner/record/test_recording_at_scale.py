@@ -1,13 +1,10 @@
 """Many prompts: memory that neither text nor prompts make grow."""
 
-from collections.abc import Callable
-from typing import cast
-
 import numpy as np
 import pytest
 import tiny_models
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from watched_operations import Watched
 
 from simlab.draft import Prompt
 from simlab.real_runner.decoding.generate import generate
@@ -17,22 +14,13 @@ from simlab.real_runner.record.sources import AnsweredTurn
 from simlab.real_runner.record.texts import record_text
 
 
-class Laws(TorchDispatchMode):
-    """How many rows of a whole vocabulary each tensor had, of those made while this is entered."""
+def rows_of_laws(rows: list[int], vocabulary: int) -> Watched:
+    """Notes how many rows of a whole vocabulary each tensor had that is made."""
 
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.vocabulary = vocabulary
-        self.rows: list[int] = [0]
+    def seen(_name: str, _given: object, made: list[torch.Tensor]) -> None:
+        rows.extend(one.numel() // vocabulary for one in made if one.dim() > 1 and one.shape[-1] == vocabulary)
 
-    def __torch_dispatch__(
-        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
-    ) -> object:
-        made = func(*args, **cast(dict[str, object], kwargs or {}))
-        for one in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(one, torch.Tensor) and one.dim() > 1 and one.shape[-1] == self.vocabulary:
-                self.rows.append(one.numel() // self.vocabulary)
-        return made
+    return Watched(seen)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +37,10 @@ def most_rows(models: Models, length: int) -> int:
     generator = np.random.default_rng(length)
     prompt = Prompt("p", "d", 0, 0, generator.integers(5, 100, 8).astype(np.int32))
     answered = AnsweredTurn(prompt, generator.integers(5, 100, length).astype(np.int32), "length")
-    with Laws(models.target.vocab_size) as seen:
+    rows = list[int]()
+    with rows_of_laws(rows, models.target.vocab_size):
         record_text(OPTIONS, models, 0, answered)
-    return int(max(seen.rows))
+    return max(rows)
 
 
 def test_a_longer_text_has_no_more_laws_at_a_time(models: Models) -> None:
@@ -63,6 +52,7 @@ def test_a_longer_text_has_no_more_laws_at_a_time(models: Models) -> None:
 def test_decoding_makes_the_laws_of_the_batch_alone(models: Models) -> None:
     """The law after each prompt is made, and none of the places before."""
     prompts = [list(range(5, 5 + length)) for length in (20, 60, 40)]
-    with Laws(models.target.vocab_size) as seen:
+    rows = list[int]()
+    with rows_of_laws(rows, models.target.vocab_size):
         generate(models.target, prompts, [0, 0, 0], OPTIONS.sampling, 4)
-    assert max(seen.rows) == len(prompts)
+    assert max(rows) == len(prompts)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from depth import some
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_texts import record_options
-from torch.utils._python_dispatch import TorchDispatchMode
+from watched_operations import Watched
 
 from simlab.draft import Prompt
 from simlab.errors import ModelError
@@ -161,22 +161,16 @@ def test_a_group_fills_its_pass_and_no_more(lengths: list[int], room: int) -> No
         assert not following or (len(group) + 1) * longest > room
 
 
-class Waits(TorchDispatchMode):
+def waits_of(counts: Counter[str]) -> Watched:
     """Counts what a device would have to be waited for: numbers and shapes that the host asks of it."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.counts = Counter[str]()
-
-    def __torch_dispatch__(
-        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
-    ) -> object:
-        name = str(func).split(".")[1]
-        masks = [one for one in (args[1] if name in {"index", "index_put_"} else []) if one is not None]  # type: ignore[attr-defined]
+    def seen(name: str, given: tuple[Any, ...], _made: object) -> None:
+        masks = [one for one in (given[1] if name in {"index", "index_put_"} else []) if one is not None]
         shapes = name in {"_local_scalar_dense", "nonzero", "masked_select", "repeat_interleave", "_unique2"}
         if shapes or any(one.dtype == torch.bool for one in masks):
-            self.counts[name] += 1
-        return func(*args, **cast(dict[str, object], kwargs or {}))
+            counts[name] += 1
+
+    return Watched(seen)
 
 
 def noted(notes: list[str], name: str, call: Callable[..., object]) -> Callable[..., object]:
@@ -190,16 +184,16 @@ def noted(notes: list[str], name: str, call: Callable[..., object]) -> Callable[
 
 
 def test_the_host_waits_three_times_for_the_texts_of_a_pass(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    doors = list[str]()
+    doors, waits = list[str](), Counter[str]()
     monkeypatch.setattr(candidate_keys.OnTheWay, "arrays", noted(doors, "waited", candidate_keys.OnTheWay.arrays))
     monkeypatch.setattr(texts, "TOKENS_PER_PASS", 170)
-    with Waits() as waits:
+    with waits_of(waits):
         found = list(texts.together(record_options(GREEDY, 80), models, 0, answered(LENGTHS * 3)))
     num_groups = len(list(texts.groups_of([len(one.text) + len(one.prompt.token_ids) for _, one in found])))
     assert len(found) == 18
     assert num_groups < 10
     assert len(doors) == 3 * num_groups
-    assert not waits.counts
+    assert not waits
 
 
 def test_the_next_texts_are_launched_before_the_host_waits(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:

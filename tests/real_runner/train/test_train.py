@@ -24,7 +24,7 @@ from tiny_models import (
     make_drafter,
     tiny_tokenizer,
 )
-from training_runs import NUM_KILLS, arguments, content, dev, finished, texts
+from training_runs import NUM_KILLS, arguments, content, curve_of, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
@@ -49,17 +49,12 @@ def trained(folder: Path) -> Path:
     return finished(folder)
 
 
-def curve_of(run: Path) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = json.loads((run / "curve.json").read_text())
-    return rows
-
-
 def test_the_loss_falls(folder: Path, tmp_path: Path) -> None:
     typed = arguments(folder / "target", tmp_path, *texts(folder), steps=60)
     assert main([*typed, "--learning-rate", "0.01", "--eval-every", "15", "--chain-reward", "0"]) == 0
     losses = [row["loss"] for row in curve_of(tmp_path)[1:]]
     assert all(isinstance(loss, float) for loss in losses)
-    assert losses[-1] < 0.7 * losses[0]  # type: ignore[operator]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_a_finished_run_holds_a_drafter_its_card_and_its_curve(trained: Path, folder: Path) -> None:
@@ -68,7 +63,7 @@ def test_a_finished_run_holds_a_drafter_its_card_and_its_curve(trained: Path, fo
     assert drafter.config.mask_token_id == MASK_TOKEN_ID
     assert [row["step"] for row in curve_of(trained)] == [0, 3, 6, 9, 12]
     for row in curve_of(trained):
-        score = row["dev"]["dev"]  # type: ignore[index]
+        score = row["dev"]["dev"]
         assert 1 <= score["acceptance_length"] <= 4
         assert len(score["agreement"]) == 3
     card = (trained / "README.md").read_text()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from depth import some
+from depth import examples, some
+from tiny_recordings import rendered_prompts
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
@@ -21,7 +22,6 @@ from simlab.real_runner.confirm.audit.audit import (
     verdict_of,
 )
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling, choose, gap_of, sequence_key
@@ -46,17 +46,7 @@ def target(place: str) -> Target:
 
 @pytest.fixture(scope="module")
 def prompts(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
-    path = tiny_models.write_prompts(tmp_path_factory.mktemp("prompts") / "prompts.jsonl", 8)
-    return [
-        Prompt(
-            record.prompt_id,
-            record.dataset,
-            0,
-            0,
-            np.array(render(target.tokenizer, record.conversation, {}), np.int32),
-        )
-        for record in read_prompts(path)
-    ]
+    return rendered_prompts(target, tmp_path_factory.mktemp("prompts"), examples(8, quick=4))
 
 
 def plain(target: Target, prompt: Prompt, sampling: Sampling) -> Ints:
@@ -119,21 +109,6 @@ def raised(logits: Floats, token: int, by: float) -> Floats:
     changed = logits.copy()
     changed[token] += np.float32(by)
     return changed
-
-
-def test_a_masked_token_loses_what_keeps_it_out(target: Target, prompts: list[Prompt]) -> None:
-    """Here one token is allowed, so a raise to its height is what it takes."""
-    sampling = replace(FILTERED, top_k=1)
-    prompt, text = long_one(target, prompts, sampling)
-    logits = logits_at(target, prompt, text, FLIPPED)
-    key, position = sequence_key(sampling, prompt), len(prompt.token_ids) + FLIPPED
-    for token in (5, 40, 99):
-        flipped = text[: FLIPPED + 1].copy()
-        flipped[FLIPPED] = token
-        assert gap_of(logits, token, sampling, key, position) == -np.inf
-        loss = float(audit_text(target, prompt, flipped, sampling).losses[FLIPPED])
-        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
-        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token
 
 
 def test_under_both_filters_the_loss_is_the_least_error(target: Target, prompts: list[Prompt]) -> None:

@@ -11,12 +11,12 @@ import pytest
 import tiny_models
 import torch
 from commands import output_of, refusal_of
+from depth import some
 from killed_writers import Killed, kill_after
 from random_eagle3 import make_eagle3
 from safetensors.torch import load_file, save_file
 from tiny_recordings import files_of, record_given
 
-from simlab.cli.main import main
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import packaged_trace
@@ -54,7 +54,7 @@ def test_killed_and_resumed_it_has_the_same_bytes(
         num_events = count()
     expected = files_of(trace)
     assert num_events > 8
-    for point in range(1, num_events + 1):
+    for point in some(range(1, num_events + 1), quick=4):
         folder = trace.parent / f"killed-{point}"
         shutil.copytree(made / "trace", folder)
         there = replace(options, trace=str(folder))
@@ -117,15 +117,6 @@ def test_a_head_that_does_not_fit_is_refused_in_a_sentence(made: Path, trace: Pa
     left = files_of(trace)
     assert {key: left[key] for key in before} == before
     assert all(not data for key, data in left.items() if key not in before), "more than a lock was left"
-
-
-@pytest.mark.parametrize("name", ["names with a prefix", "pickled", "of speculators"])
-def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    make, words = BAD[name]
-    status = main(["inspect", str(make(made, tmp_path / "bad"))])
-    out, err = capsys.readouterr()
-    assert words in (err if status else out)
-    assert status == 2 or "will run   no" in out
 
 
 # What comes with simlab, predicted on the packaged trace: no model is loaded and nothing is fetched

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from depth import some
 from hypothesis import given
 from hypothesis import strategies as st
 from killed_writers import Killed, kill_after
@@ -160,7 +161,7 @@ def options_typed(words: list[str]) -> object:
     return made_options(kind, vars(parser.read(words[1:])) | {"command_line": ""})
 
 
-@pytest.mark.parametrize("num_events", [4, 15, 40])
+@pytest.mark.parametrize("num_events", some([15, 4, 40]))
 def test_what_was_finished_before_a_kill_is_kept(
     tiny: dict[str, Any], num_events: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
