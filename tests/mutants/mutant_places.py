@@ -11,8 +11,14 @@ from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
-FOLDERS = ("simlab", "traces", "policies", "analysis", "real_runner/checkpoints", "real_runner/record")
-"""Of the real runner only what is tested in seconds: its other tests run models."""
+FOLDERS = (
+    "simlab",
+    "traces",
+    "policies",
+    "analysis",
+    *(f"real_runner/{name}" for name in ("checkpoints", "decoding", "record")),
+)
+"""Of the real runner what is tested in seconds, and the decoding loop, whose tests of losslessness the mutants test."""
 
 LEFT_OUT = ("simlab/cli", "simlab/testing", "simlab/jit.py", "simlab/__main__.py")
 """Options and printing; what tests policies; the options of compilation, which change times only."""
