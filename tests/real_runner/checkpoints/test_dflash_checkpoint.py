@@ -1,6 +1,9 @@
 """Drafter checkpoints on disk: variants and damage are refused in one sentence, and bytes are stable."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -11,9 +14,9 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json
+from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json, config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.networks import known
+from simlab.real_runner.networks import known, parts
 from simlab.real_runner.networks.drafter import load_drafter, save_drafter
 from simlab.real_runner.networks.known import LAYOUTS, drafter_fields, is_drafter, layout_of
 
@@ -46,11 +49,14 @@ VARIANTS = {
     "latent attention": (inside(attention_mode="mla"), "another attention"),
     "activation": (changed(hidden_act="gelu"), "another activation"),
     "yarn": (changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "rotary"),
+    "linear": (changed(rope_scaling={"type": "linear", "factor": 4.0}), "rotary"),
+    "llama3": (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "rotary"),
     "no taps said": (changed(dflash_config={"mask_token_id": 4}), "no 'target_layer_ids'"),
     "no block": (changed(block_size=None), "no 'block_size'"),
     "no epsilon said": (changed(rms_norm_eps=None), "no 'rms_norm_eps'"),
     "heads of another family": (changed(model_type="llama", head_dim=None), "no 'head_dim'"),
     "other taps under another name": (inside(layer_ids=[1]), "target_layer_ids=.* its publisher must say which"),
+    "two blocks": (inside(block_size=8), "block_size=8 and block_size=4"),
     "two bases": (changed(rope_parameters={"rope_theta": 7.0}), "rope_theta=7.0 and rope_theta=10000.0"),
     "unknown at the top": (changed(mixture=2), "config.json holds mixture=2, which simlab does not know"),
     "unknown inside": (inside(gate=False), "dflash_config of .* holds gate=False, which simlab does not know"),
@@ -70,12 +76,15 @@ VARIANTS = {
     "block without end": (changed(block_size=5000), "at most 1,024"),
     "heads of odd size": (changed(head_dim=7), "must be even"),
     "no epsilon": (changed(rms_norm_eps=0.0), "rms_norm_eps must be from 1e-12 to 1; got 0.0"),
+    "epsilon below 0": (changed(rms_norm_eps=-1e-6), "rms_norm_eps must be from"),
     "not a number": (changed(rms_norm_eps=float("nan")), "where a number belongs"),
     "no rotation": (changed(rope_theta=0), "rope_theta must be from"),
     "sharp cap": (changed(final_logit_softcapping=1e-9), "final_logit_softcapping must be from"),
     "large head": (changed(output_multiplier=-1e9), "size of output_multiplier must be from"),
     "large embedding": (changed(input_embedding_scale=1e9), "size of input_embedding_scale must be from"),
     "text for a flag": (changed(attention_bias="false"), "true or false belongs"),
+    "number for a flag": (changed(use_sliding_window=1), "true or false belongs"),
+    "a list of causes": (changed(is_causal=[True]), "true or false belongs"),
     "a tower": (changed(num_hidden_layers=10**6), "at most 1,024"),
     "more than 32 bits": (changed(num_target_layers=10**400), "where a whole number belongs"),
     "too many tokens": (changed(vocab_size=1 << 25), "at most 16,777,216"),
@@ -197,3 +206,26 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
         "treeflash_config",
         "block_size",
     )
+
+
+def test_a_new_layout_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = replace(
+        ZLAB,
+        name="mine",
+        field="my_drafter",
+        recognises=lambda fields: "my_drafter" in fields,
+        named_target=lambda fields: str(fields["my_drafter"]),
+        described=lambda fields: "mine, first version",
+    )
+    monkeypatch.setattr(known, "LAYOUTS", (new, *LAYOUTS))
+    fields = config_to_json(drafter_config()) | {"my_drafter": "a target"}
+    assert "my_drafter" in known.drafter_fields()
+    summary = parts.explain_checkpoint(fields, {}, Path("here"))
+    assert summary.format == "mine"
+    assert dict(summary.lines)["format"] == "mine, first version"
+    assert dict(summary.lines)["made for"] == "a target"
+
+
+def test_the_table_is_read_without_torch() -> None:
+    code = "import sys, simlab.real_runner.networks.parts; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

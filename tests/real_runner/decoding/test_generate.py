@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -11,7 +12,7 @@ from depth import some
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.execution.text_passes import TextPasses
+from simlab.real_runner.execution.text_passes import TextPasses, attention_of_texts
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
@@ -133,3 +134,32 @@ def test_tapped_states_are_those_that_transformers_hands_out(place: Path) -> Non
     with tapped(target, []) as taken:
         target.states(ids)
     assert taken == {}
+
+
+def test_a_token_sees_its_own_text_alone() -> None:
+    random = torch.Generator().manual_seed(0)
+    num, heads, groups, size, room, lengths = 3, 4, 2, 8, 16, (1, 9, 5)
+    query = torch.randn(num, heads, size, generator=random)
+    keys, values = torch.randn(2, groups, num * room + 5, size, generator=random)
+    hidden = torch.arange(10) >= torch.tensor(lengths)[:, None]
+    mask = torch.zeros(num, 10).masked_fill(hidden, -torch.inf)[:, None, None]
+    found = attention_of_texts(query, keys, values, mask, room, 0.3)
+    for text, length in enumerate(lengths):
+        for head in range(heads):
+            seen = slice(text * room, text * room + length)
+            weights = (keys[head // 2, seen] @ query[text, head] * 0.3).softmax(0)
+            own = found[text, head * size : (head + 1) * size]
+            torch.testing.assert_close(own, weights @ values[head // 2, seen])
+
+
+def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_path: Path) -> None:
+    target = load_target(str(place), torch.float32)
+    assert target.stop_token_ids == tiny_models.STOP_TOKEN_IDS
+    prompts = prompts_for(target, tmp_path)
+    texts = generate(target, prompts, keys_for(prompts, SAMPLED), SAMPLED, 100)
+    for text in texts:
+        stops = np.flatnonzero(np.isin(text.token_ids, target.stop_token_ids)).tolist()
+        ended = len(text.token_ids) - 1
+        assert (text.stop_reason, stops) in (("stop", [ended]), ("length", []))
+        assert text.stop_reason == "stop" or len(text.token_ids) == 100
+    assert place.name == "qwen3" or "stop" in {text.stop_reason for text in texts}

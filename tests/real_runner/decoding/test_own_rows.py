@@ -10,12 +10,15 @@ from depth import some
 from systems import GREEDY
 from tiny_recordings import rendered_prompts
 
-from simlab.draft import Marginals, Prompt
+from simlab.draft import Draft, Marginals, Prompt
+from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy, Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.models import Models, load_models
+from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
 SPECS = ["ar", "chain", "chain:length=2", "ddtree:budget=4/9/40"]
@@ -158,3 +161,40 @@ def test_rows_of_two_depths_are_refused(run: DecodedText) -> None:
     shallow = Marginals(np.array([1], np.int32), np.zeros(1, np.float32), np.array([0, 1], np.int32))
     with pytest.raises(ValueError, match="rows of one depth"):
         own_sequence(with_round(run, 0, lambda ran: replace(ran, marginals=shallow)))
+
+
+class DoublesAfterSuccess(Stateless):
+    """Remembers, and puts its nodes in an order of its own: each depth reversed."""
+
+    needs, budget = Needs(top_k=3), 24
+
+    def start(self, prompt: Prompt) -> int:  # type: ignore[override]
+        return 1
+
+    def select(self, draft: Draft, state: int) -> DraftTree:
+        tokens, parents = [draft.root_token], [-1]
+        best = 0
+        for depth in range(1, min(state, draft.drafted().depth) + 1):
+            ids = draft.drafted().at(depth)[0].tolist()[::-1]
+            parents += [best] * len(ids)
+            tokens += ids
+            best = len(tokens) - 1
+        return DraftTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+
+    def update(self, state: int, outcome: Outcome) -> int:  # type: ignore[override]
+        return min(2 * state, 8) if outcome.num_accepted else 1
+
+
+OTHERS: dict[str, AnyPolicy] = {"reads entropies": EntropyWidth(budget=12, top_k=8), "remembers": DoublesAfterSuccess()}
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.9, 30, 0.95, 5)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", [*some(list(POLICIES)), *OTHERS])
+def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], name: str, sampling: Sampling) -> None:
+    """A live round works out the entropies that a policy reads; its rows keep them for the replay."""
+    policy = (POLICIES | OTHERS)[name]
+    for prompt in prompts:
+        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
+        assert first_unequal(policy, decoded) is None
+        if name == "reads entropies":
+            assert all(ran.marginals is not None and ran.marginals.entropies is not None for ran in decoded.rounds)

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from systems import EAGLE, long_text, routed_models, routers_of
+from systems import CLOSE, EAGLE, long_text, recorded_of, routed_models, routers_of
 
-from simlab.channels import TARGET, Features
+from simlab.arrays import Floats
+from simlab.channels import TARGET, Channel, Features, TargetLaw, TargetLawRows
 from simlab.policies.named.chain import Chain
 from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
@@ -62,3 +63,15 @@ def test_a_router_whose_other_route_was_never_taken_replays() -> None:
         assert first_unequal(router, decoded) is None
         alone = long_text(models, Chain() if cut > 0 else EAGLE)
         assert [one.round.path for one in decoded.rounds] == [one.round.path for one in alone.rounds]
+
+
+def test_entropies_are_those_of_the_root() -> None:
+    models, router = routed_models(3), routers_of(3)["ddtree, eagle3"]
+    decoded = long_text(models, router)
+    law = recorded_of(models, decoded).channels[TARGET]
+    assert isinstance(law, TargetLawRows)
+    entropies: Floats = law.entropies
+    for ran in decoded.rounds:
+        seen: Channel = ran.channels[TARGET]
+        assert isinstance(seen, TargetLaw)
+        assert seen.entropy == pytest.approx(float(entropies[ran.round.position]), abs=CLOSE)

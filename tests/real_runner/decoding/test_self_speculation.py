@@ -9,6 +9,7 @@ import random_trees
 import torch
 from random_adapter import random_adapter
 from random_heads import FLASH, flash_policy
+from recorded_texts import record_texts
 from systems import (
     CLOSE,
     FLASH_REACH,
@@ -36,12 +37,15 @@ from simlab.grid import to_grid
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
+from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import eager_passes
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.decoded import DecodedText, RunningText
+from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.adapter.masked import LiveMasks, OwnDrafter
 from simlab.tree import DraftTree
 
 
@@ -115,6 +119,50 @@ class Fixed:
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         generator = np.random.default_rng(draft.context_length)
         return random_trees.random_tree(generator, draft.root_token, self.budget, 3, (), 0.5, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", random_trees.FAMILIES)
+def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
+    family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every round of a text, over keys and values that earlier rounds left: also these are the target's own."""
+    whole, found = EagerPasses._read_with_masks, list[list[torch.Tensor]]()
+
+    def kept(self: EagerPasses, tree: DraftTree, text: RunningText) -> tuple[torch.Tensor, torch.Tensor | None]:
+        states, features = whole(self, tree, text)
+        found[-1].append(states)
+        return states, features
+
+    monkeypatch.setattr(EagerPasses, "_read_with_masks", kept)
+    for seed in (None, 0, 1):
+        models = self_models(3, family, dtype)
+        adapter = random_adapter(models.target, seed or 0, NUM_MASKS)
+        if seed is None:
+            for parameter in adapter.parameters():
+                parameter.zero_()
+        found.append([])
+        long_text(replace(models, drafter=adapter), Fixed())
+    plain, *others = found
+    assert len(plain) > 5
+    for states in others:
+        assert all(torch.equal(one, other) for one, other in zip(plain, states, strict=True))
+
+
+def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    models, whole = endless(self_models(2)), LiveMasks.take
+    prompt = prompts_for(2)[0]
+    (record,) = record_texts(models, [prompt], GREEDY, MOST)
+    turned = iter(range(MOST))
+
+    def wrong(self: LiveMasks, states: BlockStates | None) -> None:
+        is_kept = states is None or next(turned) == 0
+        whole(self, states if is_kept or states is None else BlockStates(states.before, states.after.flip(1)))
+
+    monkeypatch.setattr(LiveMasks, "take", wrong)
+    decoded = decode(models, DDTree(6), prompt, GREEDY, MOST)
+    monkeypatch.undo()
+    assert compare_with_record(DDTree(6), decoded, record.recorded("self")).largest_size > CLOSE
 
 
 def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,3 +247,13 @@ def test_a_row_of_a_head_is_the_head_on_a_masks_state_and_the_token_above() -> N
             kept = to_grid(law)[found.ids[row]]
             assert np.abs(kept - found.log_probs[row]).max() <= CLOSE
             row += 1
+
+
+def test_states_behind_the_norm_are_the_norm_of_those_before() -> None:
+    models = self_flash_models(2)
+    own = models.first_stage
+    assert isinstance(own, OwnDrafter)
+    with torch.no_grad():
+        states = own.states(torch.arange(9)[None], torch.tensor([[3, 8]]))
+        assert states.before.shape == (2, NUM_MASKS, models.target.embedding.embedding_dim)
+        assert torch.allclose(own.norm(states.before), states.after)

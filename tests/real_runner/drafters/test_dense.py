@@ -19,6 +19,7 @@ from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.sampling.candidates import top_candidates
 from simlab.traces.format.frames import DraftColumns
 
 TOLERANCE = 1e-4
@@ -103,6 +104,21 @@ def test_passes_of_any_size_give_the_same_rows(target: Target, drafter: DFlashDr
     assert torch.allclose(whole, small, atol=TOLERANCE)
 
 
+@torch.inference_mode()
+def test_what_follows_the_root_changes_nothing(target: Target, drafter: DFlashDrafter) -> None:
+    """A row sees no token after its root, and no hidden state from its root on."""
+    root = 50
+    features, _ = forward_text(target, TEXT, drafter.config.target_layer_ids)
+    changed, other = TEXT.clone(), features.clone()
+    changed[root + 1 :] = 9
+    other[root:] = 1e3
+    one, two = (
+        next(draft_logits(drafter, target, states, tokens, torch.tensor([root]), 8))[1]
+        for states, tokens in ((features, TEXT), (other, changed))
+    )
+    assert torch.equal(one, two)
+
+
 @pytest.mark.parametrize("budget", [1, 12, 40])
 def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
     target: Target, drafter: DFlashDrafter, budget: int
@@ -116,3 +132,11 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
             nodes, other = best_first(5, fewer, size), best_first(5, everything, size)
             assert nodes.tokens.tolist() == other.tokens.tolist()
             assert nodes.parents.tolist() == other.parents.tolist()
+
+
+def test_the_order_of_candidates_is_the_shared_one(target: Target, drafter: DFlashDrafter) -> None:
+    law = next(iter(live_laws(target, drafter, 0).values()))
+    ids, log_probs = top_candidates(law, 6)
+    first = kept_marginals(law, KeptCandidates(min_width=6, exact_budget=1))
+    assert first.ids.tolist() == ids.ravel().tolist()
+    assert first.log_probs.tolist() == log_probs.ravel().tolist()

@@ -8,7 +8,9 @@ from typing import cast
 
 import pytest
 import torch
-from depth import some
+from depth import examples, some
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from released_dflash import assert_close, check_growing_cache, drawn, random_drafter, their_block, theirs
 from tiny_models import drafter_config
 
@@ -71,6 +73,36 @@ def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_pat
         with torch.inference_mode():
             logits = target.head(hidden[:, 1:])[0]
         assert_close(mine[row].log_softmax(-1), logits.log_softmax(-1))
+
+
+@settings(max_examples=examples(30))
+@given(roots=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), seed=st.integers(0, 5))
+def test_a_block_never_sees_its_own_root_or_what_follows(roots: list[int], seed: int) -> None:
+    drafter = random_drafter(drafter_config(), seed)
+    features, embedded = drawn(1, 20, 96, seed=seed), drawn(1, len(roots), 4, 32, seed=seed + 1)
+    before = drafter(embedded, torch.tensor([roots]), drafter.context(features))[0]
+    for row, root in enumerate(roots):
+        changed = features.clone()
+        changed[:, root:] = 100 * drawn(1, 20 - root, 96, seed=seed + 2)
+        after = drafter(embedded, torch.tensor([roots]), drafter.context(changed))[0]
+        assert torch.equal(before[row], after[row])
+        cut = drafter(embedded[:, row : row + 1], torch.tensor([[root]]), drafter.context(features[:, :root]))[0, 0]
+        assert (before[row] - cut).abs().max() < 1e-5
+
+
+def test_a_block_sees_all_of_its_past_and_all_of_itself() -> None:
+    drafter = random_drafter(drafter_config())
+    features, embedded = drawn(1, 6, 96, seed=1), drawn(1, 1, 4, 32, seed=2)
+    before = drafter(embedded, torch.tensor([[6]]), drafter.context(features))
+    for position in range(6):
+        changed = features.clone()
+        changed[:, position] *= -1
+        assert not torch.allclose(before, drafter(embedded, torch.tensor([[6]]), drafter.context(changed)))
+    for slot in range(4):
+        changed = embedded.clone()
+        changed[:, :, slot] *= -1
+        after = drafter(changed, torch.tensor([[6]]), drafter.context(features))
+        assert (before - after).abs().amax(dim=(0, 1, 3)).min() > 1e-6
 
 
 FIELDS = ("block_size", "mask_token_id", "target_layer_ids", "num_target_layers")

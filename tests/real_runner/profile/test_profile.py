@@ -265,6 +265,28 @@ def test_a_first_visit_that_is_slow_changes_no_figure(options: ProfileOptions, m
             assert set(seconds) == {{"verify": 2.0 + num_drafted, PLAIN: 1.0}.get(stage, 0.0)}
 
 
+def test_stages_are_kept_apart(file: CostFile) -> None:
+    sweeps = ProfileSweeps(file, 2)
+    sweeps.add(
+        (5, 24), [StageSeconds(1.0, 0.0, 2.0, 3.0, 4.0), StageSeconds(5.0, 0.0, 6.0, 7.0, 8.0)], [0.5] * MEASURED_STEPS
+    )
+    found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
+    wanted = {"draft": (1.0, 5.0), "select": (2.0, 6.0), "verify": (3.0, 7.0), "commit": (4.0, 8.0)}
+    plain = {(PLAIN, 5, 24): (0.5,) * MEASURED_STEPS}
+    assert found == {(stage, 5, 24): seconds for stage, seconds in wanted.items()} | plain
+
+
+def test_sweeps_go_on_where_a_file_ends(file: CostFile) -> None:
+    whole = ProfileSweeps(file, 2 * MEASURED_ROUNDS + 1)
+    assert whole.num_sweeps == 3
+    visit_all(whole, 0)
+    visit_all(whole, 1, most=4)
+    later = ProfileSweeps(whole.file, 2 * MEASURED_ROUNDS + 1)
+    assert later.sweep(0) == []
+    assert later.sweep(1) == whole.sweep(1)
+    assert later.num_left == whole.num_left == 3 * NUM_PLACES - NUM_PLACES - 4
+
+
 def test_a_cell_that_lacks_a_stage_is_visited_again(file: CostFile) -> None:
     sweeps = ProfileSweeps(file, 2)
     visit_all(sweeps, 0)

@@ -236,9 +236,18 @@ def test_a_complete_recording_is_not_made_again(options: RecordOptions) -> None:
         record(options)
 
 
-def test_a_long_text_is_drafted_in_smaller_passes() -> None:
+def test_a_long_text_is_drafted_in_smaller_passes(
+    options: RecordOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = [draft_rows.blocks_per_pass(32, 16, num_tokens) for num_tokens in (500, 8176, 8177, 40_000, 10**9)]
     assert sizes == [64, 64, 63, 13, 1]
+    whole = recorded(replace(options, limit=2))
+    monkeypatch.setattr(draft_rows, "_ATTENTION_WEIGHTS_PER_PASS", 1)
+    singly = recorded(replace(options, limit=2, out=tmp_path / "singly"))
+    for one, other in zip(whole.records(["dflash"]), singly.records(["dflash"]), strict=True):
+        ours, theirs = one.drafts["dflash"], other.drafts["dflash"]
+        np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
+        np.testing.assert_allclose(ours.true_log_prob[ours.valid], theirs.true_log_prob[ours.valid], atol=1e-4)
 
 
 # The bar of a recording moves from the first token on, and ends at the number of texts

@@ -87,6 +87,15 @@ def test_without_a_prefix_only_the_root_is_filled(folder: Path, target: Target, 
     assert not torch.allclose(plain(1), often(1), atol=1e-4)
 
 
+def test_a_slot_of_a_causal_head_sees_none_behind_it(folder: Path, target: Target) -> None:
+    drafter = drafter_of(folder, causal=True)
+    ids = torch.tensor([[[5, 6, 7, 8], [5, 6, 30, 31]]])
+    context = drafter.context(torch.randn(1, 9, 96))
+    states = drafter(target.embedding(ids), torch.tensor([[9, 9]]), context)[0]
+    assert torch.equal(states[0, :2], states[1, :2])
+    assert not torch.allclose(states[0, 2:], states[1, 2:], atol=1e-3)
+
+
 def test_a_causal_head_is_read_as_it_was_written(folder: Path, tmp_path: Path) -> None:
     drafter = drafter_of(folder, causal=True)
     save_drafter(drafter, tmp_path / "causal")

@@ -61,6 +61,24 @@ def test_the_loss_is_what_a_loop_computes(
     assert torch.all(gradient[~torch.tensor(known)] == 0)
 
 
+@given(batches())
+def test_without_weights_it_is_the_mean_cross_entropy(
+    batch: tuple[list[list[float]], list[list[float]], list[list[bool]]],
+) -> None:
+    _, true, _ = batch
+    known = torch.ones(len(true), len(true[0]), dtype=torch.bool)
+    loss = block_loss(-torch.tensor(true), known, known, LossWeights(0, 0, 0))
+    assert loss.item() == pytest.approx(-torch.tensor(true).mean().item(), rel=1e-5)
+
+
+def test_the_focal_term_counts_the_first_error_only() -> None:
+    entropies, right = torch.tensor([[0.1, 1.0, 2.0]]), torch.tensor([[True, False, False]])
+    known = torch.ones(1, 3, dtype=torch.bool)
+    without = block_loss(entropies, right, known, LossWeights(0, 0, 0))
+    with_focal = block_loss(entropies, right, known, LossWeights(0, 0.5, 0))
+    assert (with_focal - without).item() == pytest.approx(0.5 * 1.0)
+
+
 def test_what_laws_say_of_true_tokens() -> None:
     """The most probable, another, one that is not kept, and none; the kept tokens are 2, 5 and 6."""
     laws = torch.tensor([[0.5, 0.25, 0.25]] * 4).log()

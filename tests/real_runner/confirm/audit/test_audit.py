@@ -223,3 +223,18 @@ def test_a_text_past_its_stop_token_fails(target: Target, prompts: list[Prompt])
         str(verdict_of(text[cut], text[cut], TextLosses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99))
         == "exact"
     )
+
+
+def test_a_masked_token_loses_what_keeps_it_out(target: Target, prompts: list[Prompt]) -> None:
+    """Here one token is allowed, so a raise to its height is what it takes."""
+    sampling = replace(FILTERED, top_k=1)
+    prompt, text = long_one(target, prompts, sampling)
+    logits = logits_at(target, prompt, text, FLIPPED)
+    key, position = sequence_key(sampling, prompt), len(prompt.token_ids) + FLIPPED
+    for token in (5, 40, 99):
+        flipped = text[: FLIPPED + 1].copy()
+        flipped[FLIPPED] = token
+        assert gap_of(logits, token, sampling, key, position) == -np.inf
+        loss = float(audit_text(target, prompt, flipped, sampling).losses[FLIPPED])
+        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
+        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token

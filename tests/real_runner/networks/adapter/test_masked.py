@@ -48,6 +48,28 @@ def test_each_group_is_that_of_a_pass_of_its_own() -> None:
                 assert torch.allclose(found[text, group], expected, atol=CLOSE)
 
 
+@torch.no_grad()
+def test_groups_know_nothing_of_each_other() -> None:
+    """Masks change places with their groups, and a group says the same beside any others."""
+    target, adapter = made()
+    texts = read_texts(target, TEXTS[:1])
+    found = mask_states(target, adapter, texts, torch.tensor([[2, 9, 16]]))
+    turned = mask_states(target, adapter, texts, torch.tensor([[16, 2, 9]]))
+    assert torch.allclose(found[0, [2, 0, 1]], turned[0], atol=CLOSE)
+    single = mask_states(target, adapter, texts, torch.tensor([[9]]))
+    assert torch.allclose(found[0, 1], single[0, 0], atol=CLOSE)
+
+
+@torch.no_grad()
+def test_a_pass_leaves_nothing_behind() -> None:
+    target, adapter = made()
+    texts = read_texts(target, TEXTS)
+    first = mask_states(target, adapter, texts, torch.tensor([[4], [7]]))
+    mask_states(target, adapter, texts, torch.tensor([[5, 6], [8, 9]]))
+    assert torch.equal(first, mask_states(target, adapter, texts, torch.tensor([[4], [7]])))
+    assert torch.equal(texts.states, target.states(TEXTS))
+
+
 def test_gradients_reach_all_of_the_adapter_and_nothing_else() -> None:
     target, adapter = made()
     adapter.requires_grad_(True)
@@ -111,6 +133,18 @@ def test_rows_are_the_laws_of_masks_behind_the_token_before(
                 assert bool(found.valid[index, depth])
                 true = int(TEXT[root + depth + 1])
                 assert found.true_log_prob[index, depth] == pytest.approx(law[true], abs=LAST_STEP)
+
+
+def test_a_row_has_not_seen_its_root_nor_what_follows() -> None:
+    target, adapter = made_of_masks()
+    before = rows_of(target, adapter)
+    changed = TEXT.clone()
+    changed[12:] = (changed[12:] + 1) % VOCAB_SIZE_ROWS
+    after = rows_of(target, adapter, changed)
+    width = NUM_MASKS_ROWS * WIDTH
+    first = (12 - PROMPT_LENGTH + 1) * width
+    assert before.ids[:first].tolist() == after.ids[:first].tolist()
+    assert before.ids[first : first + width].tolist() != after.ids[first : first + width].tolist()
 
 
 def test_a_live_draft_is_what_was_handed_over() -> None:

@@ -13,11 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_adapter import as_released, make_adapter, random_adapter
 from safetensors.torch import load_file, save_file
+from systems import self_models
 from tiny_models import write_prompts
 from training_runs import write_table
 
+from simlab.draft import Prompt
 from simlab.errors import ModelError, TraceError
+from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.real_runner.checkpoints.contents import config_file
+from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.adapter.config import adapter_from_json
@@ -30,6 +34,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.treeflash import train_head
 from simlab.real_runner.train.options import HeadOptions
 from simlab.real_runner.train.plan import TextOptions
+from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirm import confirm
 from simlab.traces.reader import open_trace
 
@@ -72,6 +77,16 @@ def test_noise_is_drawn_as_the_engine_draws_it(
     assert drawn.tolist() == expected
     assert drawn.min() >= 1
     assert drawn.max() < below
+
+
+def test_draws_are_uniform() -> None:
+    """In 200 classes, 40 draws each: chi-square is normal enough, and a lost bit or a fixed slot is far outside."""
+    places = np.arange(1000)
+    drawn = Noise(below=201).behind([7]).tokens(places % 90, places, 8)
+    counts = np.bincount(drawn.ravel(), minlength=201)[1:]
+    assert abs(((counts - 40) ** 2 / 40).sum() - 199) < 5 * (2 * 199) ** 0.5
+    for slot in range(8):
+        assert len(np.unique(drawn[:, slot])) > 150
 
 
 def test_a_mask_token_stands_everywhere() -> None:
@@ -219,6 +234,24 @@ def test_noise_is_of_adapters_without_masks_alone(tmp_path: Path) -> None:
     for draft, said in ((drafter, "this is none; leave --noise out"), (masks, "masks of its own.*leave --noise out")):
         with pytest.raises(ModelError, match=said):
             load_models(str(target), str(draft), "float32", "cpu", noise=NOISE)
+
+
+def test_noise_of_another_text_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text's prompt is in its hash: two prompts that end alike have other drafts behind their first token."""
+    models, drawn = self_models(1, noise=Noise(below=12)), list[list[int]]()
+    whole = type(NOISE.behind([1])).tokens
+
+    def kept(self: object, *given_: object) -> object:
+        found = whole(self, *given_)  # type: ignore[arg-type]
+        drawn.append(found[0].tolist())
+        return found
+
+    monkeypatch.setattr(type(NOISE.behind([1])), "tokens", kept)
+    for first in (3, 4):
+        prompt = Prompt("p", "d", 0, 0, np.array([first, 5, 6], np.int32))
+        decode(models, SelfSpeculation(4, 0), prompt, Sampling(0.0, 0, 1.0, 0), 4)
+    (one, other) = (drawn[index] for index in (0, len(drawn) // 2))
+    assert one != other
 
 
 def test_no_head_is_trained_on_an_adapter_that_does_not_say_its_noise(place: Path, tmp_path: Path) -> None:

@@ -109,6 +109,18 @@ def test_parts_of_a_text_are_the_whole(cuts: tuple[int, ...]) -> None:
     torch.testing.assert_close(joined(past).keys, kept.keys, rtol=0, atol=1e-6)
 
 
+def test_what_is_hidden_changes_nothing() -> None:
+    head = head_of(CONFIG)
+    hidden, embedded, positions = inputs(CONFIG)
+    mask = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    mask[8, 2:6] = True
+    output, _ = head(hidden, embedded, positions, (), mask)
+    hidden[:, 2:6], embedded[:, 3:6] = 7.0, -3.0
+    again, _ = head(hidden, embedded, positions, (), mask)
+    assert torch.equal(output[:, 8], again[:, 8])
+    assert not torch.equal(output[:, 7], again[:, 7])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

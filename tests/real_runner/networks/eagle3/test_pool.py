@@ -1,21 +1,23 @@
 """Pools and chains of an EAGLE-3 head: against the head called path by path, dense ones against those of a round."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from depth import some
 from marginals import paths_of_tree, token_paths
-from pool_oracle import Path, plain_pool
+from pool_oracle import Path, first, plain_pool
 from random_eagle3 import random_eagle3_for
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE
 from random_trees import random_models
 
 from simlab.channels import POOL, Pool
-from simlab.draft import Marginals
+from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
 from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
@@ -220,3 +222,33 @@ def test_models_with_a_head_have_no_pass_of_blocks() -> None:
     models = Models(producer.target, producer.head, draft_folder=None, draft_revision="")  # type: ignore[arg-type]
     with pytest.raises(Exception, match="an EAGLE-3 head, which drafts token by token"):
         _ = models.block_drafter
+
+
+def best_first(laws: PathByPath, budget: int, depth: int) -> Iterator[Path]:
+    """The best nodes, with the head asked for each as soon as it enters."""
+    scores: dict[Path, tuple[float, tuple[int, ...]]] = {}
+
+    def open_below(path: Path, score: float, ranks: tuple[int, ...]) -> None:
+        law = laws.law(path)
+        for rank, token in enumerate(first(law, budget)):
+            scores[*path, token] = (score + law[token], (*ranks, rank))
+
+    open_below((), 0.0, ())
+    for _ in range(budget):
+        best = min(scores, key=lambda path: (-scores[path][0], scores[path][1]))
+        score, ranks = scores.pop(best)
+        yield best
+        if len(best) < depth:
+            open_below(best, score, ranks)
+
+
+@pytest.mark.parametrize("draft_vocab_size", [None, 9])
+def test_a_pool_as_wide_as_the_tree_is_best_first_on_the_head(draft_vocab_size: int | None) -> None:
+    budget = 7
+    producer = producer_of(Eagle3Reach(budget, budget, 3), draft_vocab_size, double=True)
+    policy = Eagle3(budget, beam=budget, top_k=budget, steps=3)
+    for root in ROOTS:
+        committed = TEXT[: root + 1].numpy().astype(np.int32)
+        draft = Draft(None, int(committed[-1]), committed, root, {"eagle3": at_root(producer, root)})
+        expected = set(best_first(PathByPath(producer, root), budget, depth=4))
+        assert set(paths_of(policy.select(draft))) == expected

@@ -14,8 +14,14 @@ from pool_oracle import Path, plain_pool
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted
 from random_trees import random_models
 
-from simlab.channels import PoolRows
+from simlab.channels import POOL, PoolRows
+from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.orders.lattice_sources import PoolSource
+from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import logits_of, passes_along
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.models import Models
@@ -84,3 +90,20 @@ def test_dense_pools_are_those_of_one_root(reach: PathReach, causal: bool) -> No
         assert np.array_equal(pool.parents, alone.parents)
         assert np.array_equal(pool.expanded, alone.expanded)
         assert np.abs(pool.log_probs - alone.log_probs).max() <= 1 / STEPS_PER_NAT
+
+
+def test_a_head_that_cannot_tell_tokens_from_masks_has_the_trees_of_its_rows() -> None:
+    """With one embedding for all, a filled slot is a mask, and pools as wide as the tree are best-first on the rows."""
+    models, reach = models_of(causal=True), PathReach(12, 12)
+    # Other tests are given the same random models.
+    models = replace(models, target=replace(models.target, model=copy.deepcopy(models.target.model)))
+    with torch.no_grad():
+        models.target.embedding.weight[:] = models.target.embedding.weight[0].clone()
+    _, marginals, roots = drafted(models)
+    places = torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
+    for pool, base, root in zip(pools_at(models, places, reach).rows(), marginals, roots, strict=True):
+        draft = Draft(base, int(root), np.array([5, int(root)], np.int32), 1, {"pool": pool})
+        ours = LatticeOrder(PoolSource(ChannelNeed("pool", POOL))).nodes(draft, 12)
+        theirs = BestFirst(Marginal(12)).nodes(draft, 12)
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.parents.tolist() == theirs.parents.tolist()

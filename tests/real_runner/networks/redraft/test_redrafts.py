@@ -79,6 +79,18 @@ def test_a_row_is_what_one_block_with_its_slots_filled_says(deeper: int, causal:
     assert np.allclose(mass, 1, atol=1e-3)
 
 
+def test_a_redraft_of_the_whole_block_by_the_first_drafter_is_its_own_row() -> None:
+    models = models_of()
+    producer = redraft_producer(models, models.block_drafter, VOCAB_SIZE)
+    branches, own = list(columns_of(models, producer).rows.rows()), list(rows_of(models).rows())
+    for branch, marginals in zip(branches, own, strict=True):
+        rows = branch.only([0])
+        for depth in range(1, marginals.depth + 1):
+            ids, log_probs = marginals.at(depth)
+            assert rows.ids[depth - 1, : len(ids)].tolist() == ids.tolist()
+            assert np.allclose(rows.log_probs[depth - 1, : len(ids)], log_probs, atol=2**-15)
+
+
 def test_passes_of_few_roots_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     models = models_of()
     producer = redraft_producer(models, second_drafter(models.target, 3, 6), TOP_K)

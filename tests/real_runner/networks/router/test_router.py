@@ -68,6 +68,13 @@ def test_a_network_of_another_target_is_refused() -> None:
         RouterProducer(producer.network, replace(target_of(), digest="another"))
 
 
+def test_numbers_that_are_none_are_refused() -> None:
+    producer = made_up_router(target_of(), ROUTES)
+    broken = torch.full((producer.network.config.hidden_size,), torch.nan)
+    with pytest.raises(ModelError, match="what is no number"):
+        producer.predict(broken, torch.zeros(12), 3)
+
+
 def test_a_policy_with_other_routes_is_refused() -> None:
     producer = made_up_router(target_of(), ROUTES)
     assert producer.within(ChannelNeed("router", "features", trained_for="|".join(ROUTES))) is producer

@@ -15,8 +15,13 @@ from random_heads import VOCAB_SIZE, base_at, drafted, random_scorer
 from random_trees import random_models
 
 from simlab.channels import POOL, Pool, PoolRows
+from simlab.draft import Draft
 from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
@@ -26,6 +31,7 @@ from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
 from simlab.real_runner.networks.taps.pool import TapsProducer, beam_nodes, pools_of, scorer_inputs
 from simlab.real_runner.networks.taps.scorer import ScorerInputs, TapsScorer
 
+REACHES = [PoolReach(4, 6), PoolReach(9, 3), PoolReach(1, 1), PoolReach(40, 23)]
 NEED = ChannelNeed("pool", POOL)
 
 
@@ -110,11 +116,43 @@ def untrained(models: Models) -> TapsScorer:
     return TapsScorer(ScorerSizes(config.hidden_size, config.depth, inner_size=9)).eval()
 
 
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+def test_an_untrained_scorer_says_what_the_marginals_say(reach: PoolReach) -> None:
+    """Integer for integer; and where the beam is as wide as the tree, the tree is that of the marginals."""
+    models = models_of()
+    _, marginals, roots = drafted(models)
+    found = list(pools_for(models, untrained(models), reach).rows())
+    assert len(found) == len(roots)
+    for root, (pool, base) in enumerate(zip(found, marginals, strict=True)):
+        own = [dict(zip(*(values.tolist() for values in base.at(depth)), strict=True)) for depth in range(1, 5)]
+        assert all(score == own[len(path) - 1][path[-1]] for path, score in scored_paths(pool).items())
+        draft = Draft(base, int(roots[root]), np.array([5, int(roots[root])], np.int32), 1, {"pool": pool})
+        most = min(reach.beam, 12)
+        ours = LatticeOrder(PoolSource(NEED)).nodes(draft, most)
+        theirs = BestFirst(Marginal(reach.extensions)).nodes(draft, most)
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.parents.tolist() == theirs.parents.tolist()
+        assert ours.scores.tolist() == theirs.scores.tolist()
+
+
 @torch.inference_mode()
 def inputs_of(models: Models, reach: PoolReach) -> ScorerInputs:
     states, marginals, roots = drafted(models)
     base = base_at(marginals, reach.width)
     return scorer_inputs(models.block_drafter, models.target, states, roots, base, beam_nodes(base, reach))
+
+
+def test_the_outcomes_below_a_node_add_up_to_what_the_marginals_have() -> None:
+    models = models_of()
+    inputs = inputs_of(models, PoolReach(5, 7))
+    with torch.inference_mode():
+        children, others = random_scorer(models)(inputs)
+    assert (children.exp() > 0).all()
+    # The marginals lie on the grid, so they add up to 1 as nearly as that allows.
+    sums = others.exp().scatter_add(1, inputs.parents, children.exp())
+    assert sums.sub(1).abs().max() < 1e-4
+    corrected = children - inputs.log_probs.double()
+    assert corrected.abs().max() > 0.1
 
 
 def test_a_scorer_is_plain_arithmetic() -> None:

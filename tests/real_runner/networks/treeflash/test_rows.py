@@ -5,16 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted, random_head
 from random_trees import random_models
 from torch import nn
 from treeflash_oracle import Row, corrected, rms, row_of
 
+from simlab.channels import Transitions
 from simlab.draft import Marginals
 from simlab.grid import STEPS_PER_NAT
-from simlab.real_runner.drafters.dense import BlockStates, block_states
+from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits, logits_of
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.models import Models
@@ -82,6 +84,38 @@ def test_rows_are_those_of_the_plain_one(family: str, reach: HeadReach) -> None:
     models = models_of(family)
     head = random_head(models)
     assert_said(rows_of(models, head, reach), by_hand(models, head, reach))
+
+
+def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
+    models, reach = models_of(), HeadReach(previous=4, top_k=9)
+    head = TreeFlashHead(models.block_drafter.config.hidden_size, 7).double().eval()
+    _, marginals, roots = drafted(models)
+    found = rows_of(models, head, reach).rows
+    for base, row in zip(marginals, found.rows(), strict=True):
+        assert row.num_rows.tolist() == [1, 4, 4, 4]
+        above = np.concatenate([base.at(d)[0][:4] for d in (1, 2, 3)])
+        assert row.previous.tolist() == above.tolist()
+        for number, depth in enumerate(np.repeat([1, 2, 3, 4], row.num_rows)):
+            ids, log_probs = base.at(int(depth))
+            assert row.ids[number].tolist() == ids[:9].tolist()
+            assert row.log_probs[number].tolist() == log_probs[:9].tolist()
+    assert len(found) == len(roots)
+
+
+@settings(max_examples=examples(20, quick=6))
+@given(previous=st.integers(1, 8), top_k=st.integers(1, 9), candidates=st.sampled_from([None, 9, 12]))
+def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidates: int | None) -> None:
+    models = models_of()
+    head = random_head(models)
+    whole = rows_of(models, head, HeadReach(8, 9, candidates)).rows
+    some = rows_of(models, head, HeadReach(previous, top_k, candidates)).rows
+    for row, other in zip(some.rows(), whole.rows(), strict=True):
+        assert_same(row, other.first(previous, top_k))
+
+
+def assert_same(transitions: Transitions, other: Transitions) -> None:
+    for name in ("num_rows", "previous", "ids", "log_probs"):
+        assert getattr(transitions, name).tolist() == getattr(other, name).tolist(), name
 
 
 @torch.inference_mode()
@@ -181,6 +215,17 @@ def test_a_drafter_with_tokens_of_its_own_is_read_in_the_targets() -> None:
         assert full.rows.ids[0].tolist() == [token for token, _ in first][:5]
     finally:
         drafter.config, drafter.lm_head, drafter.vocabulary = config, None, None
+
+
+def test_no_logits_of_the_base_change() -> None:
+    """The pass that a head re-uses gives the logits that it gave without a head, bit for bit."""
+    models = models_of(dtype=torch.float32)
+    features, _ = forward_text(models.target, TEXT, models.block_drafter.config.target_layer_ids)
+    roots = torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
+    ((_, logits),) = draft_logits(models.block_drafter, models.target, features, TEXT, roots, 99)
+    states, _, _ = drafted(models)
+    assert torch.equal(logits_of(models.block_drafter, models.target, states.after), logits)
+    assert torch.equal(models.block_drafter.norm(states.before), states.after)
 
 
 @pytest.mark.parametrize(

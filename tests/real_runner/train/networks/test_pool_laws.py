@@ -146,6 +146,43 @@ def test_the_loss_is_counted_by_hand(seed: int) -> None:
     assert float(law_loss(nodes, conditional, rest, laws, 0.5)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_scorer_that_says_the_law_diverges_by_nothing(seed: int) -> None:
+    nodes, conditional, rest, _, _ = made_up(seed)
+    assert float(law_loss(nodes, conditional, rest, conditional, 0.0)) == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int) -> None:
+    """Below true parents; below others a law that puts all on the rest asks for nothing but the rest."""
+    nodes, conditional, rest, generator, depth = made_up(seed)
+    truth = torch.from_numpy(generator.integers(0, 5, (2, depth)))
+    laws = torch.full(nodes.tokens.shape, -200.0, dtype=torch.float64)
+    on_path = 0.0
+    for root in range(2):
+        at: int | None = 0
+        for number in range(depth):
+            for node in np.flatnonzero((nodes.depths == number + 1) & (nodes.parents[root] == at)):
+                if nodes.tokens[root, node] == truth[root, number]:
+                    laws[root, node] = 0.0
+            hits = np.flatnonzero((laws[root].numpy() == 0.0) & (nodes.depths == number + 1))
+            at = 1 + int(hits[0]) if at is not None and len(hits) else None
+        true_parents = {0} | {1 + int(node) for node in np.flatnonzero(laws[root].numpy() == 0.0)}
+        for parent in set(nodes.parents[root].tolist()) - true_parents:
+            on_path -= float(rest[root, parent])
+    entropies, _, asked, _, _ = _along(nodes, conditional, rest, truth)
+    has_children = [[parent in nodes.parents[root] for parent in range(rest.shape[1])] for root in range(2)]
+    # A true node without children in the pool is asked on the path and not by the law.
+    barren = 0.0
+    for root in range(2):
+        for node in np.flatnonzero(laws[root].numpy() == 0.0):
+            if nodes.depths[node] < depth and not has_children[root][1 + int(node)]:
+                barren -= float(rest[root, 1 + int(node)])
+    expected = float((entropies * asked).sum()) - barren + on_path
+    count = sum(map(sum, has_children))
+    assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
+
+
 def test_other_labels_and_damaged_files_are_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
     typed = [*LAW, "--learning-rate", "0.02", "--patience", "0"]
     again = scorer_arguments(folder, trained, *typed, "--resume", steps=30)
