@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_450,
     "analysis": 12_820,
     "real_runner": 27_410,
-    "tests": 70_000,
+    "tests": 70_200,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

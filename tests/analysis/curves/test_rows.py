@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,9 +12,10 @@ from curve_texts import made_up_texts, two_at_a_time
 from made_up_costs import random_table
 
 from simlab.analysis.curves.machines import FIRST, CurveMachine
-from simlab.analysis.curves.rows import SCHEMA, CurveRoots, CurveSetting, curve_rows
+from simlab.analysis.curves.rows import SCHEMA, CurveRoots, CurveSetting, curve_rows, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
+from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.grid import path_weight
@@ -222,3 +224,43 @@ def test_summaries_are_plain_sums_and_intervals_are_over_prompts() -> None:
             (np.mean(smaller), np.mean(larger))
         )
         assert one["num_drafted"] == pytest.approx(np.mean(sizes))
+
+
+def test_intervals_of_shares_stay_within_them() -> None:
+    _, _, whole = summed(8)
+    for share in (whole.several, *(rule["regret_share"] for rule in whole.rules)):
+        assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
+
+
+def test_slices_add_up_to_the_whole() -> None:
+    rows, setting, whole = summed(9)
+    slices = curve_summaries(rows, [setting], "dataset")
+    assert [one.slice for one in slices] == ["left", "right"]
+    assert sum(one.roots for one in slices) == whole.roots
+    assert sum(one.prompts for one in slices) == whole.prompts
+    for index, rule in enumerate(whole.rules):
+        drafted = sum(one.rules[index]["num_drafted"] * one.roots for one in slices)
+        assert drafted == pytest.approx(rule["num_drafted"] * whole.roots)
+
+
+def test_the_table_and_the_flat_rows_say_the_same() -> None:
+    _, _, whole = summed(10)
+    text = curves_text([whole], {"made-up": "a made-up machine"})
+    assert "latency  a made-up machine\n" in text
+    assert f"{whole.roots:,} curves, 6 prompts" in text
+    assert "Fewer than 20 prompts" in text
+    for rule, flat in zip(whole.rules, whole.rows(), strict=True):
+        assert flat["rule"] == rule["rule"]
+        assert flat["tokens_per_s"] == rule["tokens_per_s"]
+        assert f"{rule['tokens_per_s']:.2f}" in text
+    assert all(len(line) <= 100 for line in text.split("\n"))
+
+
+def test_rows_are_written_with_where_they_come_from(tmp_path: Path) -> None:
+    rows, _, _ = summed(11)
+    path = tmp_path / "curves.parquet"
+    write_rows(path, rows, {"text_id": "t", "visited_by": None})
+    found = pl.read_parquet(path)
+    assert found.drop("text_id", "visited_by").equals(rows)
+    assert found["text_id"].unique().to_list() == ["t"]
+    assert found["visited_by"].unique().to_list() == [None]

@@ -7,9 +7,11 @@ import pytest
 from depth import some
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from uneven_prompts import MEASURES, MadeUpPrompts, no_prices
 
 from simlab.analysis.compare.comparisons import compare_pairs
+from simlab.analysis.statistics import intervals
 from simlab.analysis.statistics.intervals import (
     LEVEL,
     UNKNOWN,
@@ -74,6 +76,21 @@ def covered_share(kind: str, num_prompts: int, repeats: int, at_once: int = 50) 
     return covered / (repeats // at_once * at_once)
 
 
+def test_too_few_prompts_give_no_interval() -> None:
+    for committed, rounds in [([], []), ([4], [2]), ([0, 0], [0, 0])]:
+        found = ratio_interval(np.array(committed, np.int64), np.array(rounds, np.int64))
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+
+
+@pytest.mark.parametrize("num_prompts", [2, 50])
+def test_a_prompt_that_carries_everything_alone_gives_no_interval(num_prompts: int) -> None:
+    tokens = np.zeros(num_prompts)
+    tokens[-1] = 6
+    assert math.isnan(ratio_interval(tokens, tokens / 2).low)
+    assert math.isnan(speedup_interval(tokens, tokens / 2, tokens, tokens).low)
+
+
 def test_prompts_without_rounds_change_nothing() -> None:
     tokens = np.zeros(60)
     tokens[:2] = 6, 12
@@ -130,6 +147,19 @@ def uneven_sums(num_prompts: int, num_runs: int) -> Doubles:
     return sums
 
 
+def test_a_speedup_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng, num_prompts, repeats = np.random.default_rng(5), 40, 1500
+    tokens, rounds = draw_prompts(rng, (3, 300_000), "skewed")
+    truth = (tokens.sum() / (2.1 * rounds).sum()) / (tokens.sum() / (1.3 * tokens).sum())
+    covered = 0
+    for _ in range(repeats):
+        tokens, rounds = draw_prompts(rng, (1, num_prompts), "skewed")
+        machine = rng.lognormal(0.0, 0.05, (2, num_prompts))
+        found = speedup_interval(tokens[0], 2.1 * rounds[0] * machine[0], tokens[0], 1.3 * tokens[0] * machine[1])
+        covered += found.low <= truth <= found.high
+    assert abs(covered / repeats - intervals.LEVEL) <= 0.02
+
+
 def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
     rng = np.random.default_rng(3)
     tokens, slowness = rng.integers(20, 200, 30), rng.lognormal(0, 1, 30)
@@ -139,15 +169,12 @@ def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
     assert alone.high > 1.3 * alone.low
 
 
-def test_an_interval_needs_two_prompts_and_the_same_ones() -> None:
-    """A prompt that carries everything alone is as one."""
-    two, alone = np.array([4.0, 5.0]), np.array([0.0] * 49 + [6.0])
-    for tokens, rounds in ((alone, alone / 2), (alone[-2:], alone[-2:]), (two[:1], two[:1]), (two[:0], two[:0])):
-        assert math.isnan(ratio_interval(tokens, rounds).low)
-        assert math.isnan(speedup_interval(tokens, rounds, tokens, tokens).low)
-    assert math.isnan(speedup_interval(two, 0 * two, two, two).low)
+def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:
+    array, two = np.array([4.0]), np.array([4.0, 5.0])
+    for tokens, seconds, base_tokens, base_seconds in [(array, array, array, array), (two, 0 * two, two, two)]:
+        assert math.isnan(speedup_interval(tokens, seconds, base_tokens, base_seconds).low)
     with pytest.raises(ValueError, match="the same prompts"):
-        speedup_interval(two, two, two[:1], two[:1])
+        speedup_interval(two, two, array, array)
 
 
 # Intervals of what depends on prices, from the same figure at prices drawn again
@@ -235,3 +262,24 @@ def test_what_was_not_tested_does_not_count(name: str) -> None:
     assert np.isnan(with_gap[1])
     assert len(correct(np.array([]))) == 0
     assert np.isnan(correct(np.array([np.nan]))).all()
+
+
+def families(num_true: int, repeats: int = 4000, size: int = 12) -> np.ndarray:
+    """p-values of comparisons with one shared rival, ``[repeats, size]``; the first ones are of true differences."""
+    rng = np.random.default_rng([3, num_true])
+    distance = (rng.normal(size=(repeats, size)) - rng.normal(size=(repeats, 1))) / np.sqrt(2)
+    distance[:, :num_true] += 3.5
+    return np.asarray(2 * stats.norm.sf(np.abs(distance)))
+
+
+@pytest.mark.parametrize("num_true", [0, 4])
+def test_holm_rarely_finds_anything_false(num_true: int) -> None:
+    found = [holm(family) < 0.05 for family in families(num_true)]
+    assert np.mean([array[num_true:].any() for array in found]) <= 0.055
+    assert num_true == 0 or np.mean([array[:num_true].mean() for array in found]) > 0.5
+
+
+@pytest.mark.parametrize("num_true", [0, 4, 8])
+def test_few_findings_of_benjamini_and_hochberg_are_false(num_true: int) -> None:
+    found = [benjamini_hochberg(family) < 0.05 for family in families(num_true)]
+    assert np.mean([array[num_true:].sum() / max(1, array.sum()) for array in found]) <= 0.055
