@@ -1,12 +1,15 @@
 """The study of a drafter's probabilities: it agrees with replay, slices add up, and figures are made of its rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_costs import EMPTY, filled
 from study_results import rows_of, value_of
 
 import simlab
 from simlab.studies.scoring import scoring
+from simlab.traces.artefacts.cost import write_cost_file
 
 LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
 
@@ -28,6 +31,13 @@ def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(trace: Pat
         (widest["tokens_per_s"] - widest["chain_tokens_per_s"])
         / (widest["hindsight_tokens_per_s"] - widest["chain_tokens_per_s"])
     )
+
+
+def test_orders_are_looked_at_as_far_as_there_are_prices(trace: Path, cost: Path, tmp_path: Path) -> None:
+    few = tuple(count for count in EMPTY.node_counts if count <= 8)
+    write_cost_file(tmp_path / "few.json", filled(replace(EMPTY, node_counts=few)))
+    assert value_of(scoring(trace, cost=tmp_path / "few.json", limit=2))["nodes"] == 8
+    assert value_of(scoring(trace, cost=cost, limit=2))["nodes"] == 64
 
 
 def test_a_policy_of_ones_own_is_scored_without_an_order(trace: Path, tmp_path: Path) -> None:

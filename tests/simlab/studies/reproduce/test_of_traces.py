@@ -258,9 +258,11 @@ def test_a_budget_needs_prices_and_other_prompts(judged: Trace, trace: Path, fol
 # --- the list, and what is typed
 
 
-@pytest.mark.parametrize("name", ["zlab-166", "ddtree-gsm8k"])
-def test_without_a_trace_it_says_what_is_missing_and_what_to_type(name: str) -> None:
-    code, out, err = ran("study", "reproduce", name)
+@pytest.mark.parametrize(
+    ("name", "more"), [("zlab-166", ()), ("ddtree-gsm8k", ()), ("ddtree-gsm8k", ("--trace", "x"))], ids=str
+)
+def test_without_a_trace_it_says_what_is_missing_and_what_to_type(name: str, more: tuple[str, ...]) -> None:
+    code, out, err = ran("study", "reproduce", name, *more)
     assert (code, out) == (2, "")
     sentence, *commands = err.splitlines()
     assert sentence.startswith(f"simlab: `{name}` is not yet run by us: it needs ")
