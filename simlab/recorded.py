@@ -9,6 +9,7 @@ import numpy as np
 
 from simlab.arrays import Floats, Ints, Longs, read_only
 from simlab.channels import ChannelRows, join_channels
+from simlab.channels.root_rows import starts_of
 from simlab.draft import Marginals, Prompt
 from simlab.errors import MissingChannelError
 
@@ -160,7 +161,7 @@ class RecordedTexts:
         rows = self.rows
         lengths = np.array([len(sequence.text) for sequence in self.sequences], np.int64)
         prompts = np.array([len(sequence.prompt.token_ids) for sequence in self.sequences], np.int64)
-        firsts, begins = _sums(lengths - 1), _sums(prompts + lengths)
+        firsts, begins = starts_of(lengths - 1), starts_of(prompts + lengths)
         parts = [part for sequence in self.sequences for part in (sequence.prompt.token_ids, sequence.text)]
         tokens = np.concatenate(parts).astype(np.int32, copy=False)
         positions = np.arange(firsts[-1]) + np.repeat(begins[:-1] + prompts - firsts[:-1], lengths - 1)
@@ -221,8 +222,3 @@ def _joined_rows(rows: Sequence[DraftRows]) -> DraftRows | None:
     parts = [row.entropies for row in rows if row.entropies is not None]
     entropies = np.concatenate(parts) if len(parts) == len(rows) else None
     return DraftRows(ids, log_probs, counts, true_ranks, entropies)
-
-
-def _sums(lengths: Longs) -> Longs:
-    """int64 ``[S + 1]``, where each part begins, and the end of all."""
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -39,7 +39,7 @@ class Children(NamedTuple):
 
 @kernel
 def num_widest(counts: Ints, top_k: int) -> int:
-    """The most candidates that are read at any of some depths; 0 without depths."""
+    """The most candidates that are read at any depth, of counts int32 ``[D]``; 0 without depths."""
     widest = 0
     for depth in range(counts.size):
         widest = max(widest, min(counts[depth], top_k))

@@ -74,7 +74,7 @@ def insert_true_path(tree: Ints, true_ranks: Ints, insertions: Shorts) -> None:
 
 @borrowing_kernel
 def keep_path_scores(path_scores: Doubles, available: Ints, scores: Doubles, root: int) -> None:
-    """How many nodes a root has beside itself, and their path scores, where they are wanted, in its row."""
+    """One root's entry of available int32 ``[R]``, and of scores float64 ``[R, M]``, where M is not 0."""
     available[root] = path_scores.size - 1
     if scores.shape[1] > 0:
         for node in range(path_scores.size):
@@ -83,7 +83,7 @@ def keep_path_scores(path_scores: Doubles, available: Ints, scores: Doubles, roo
 
 @borrowing_kernel
 def keep_path_costs(costs: Longs, number: int, available: Ints, scores: Doubles, root: int) -> None:
-    """As `keep_path_scores` does, from costs of the root and of ``number`` nodes."""
+    """As `keep_path_scores` does, from costs int64 of the root and of ``number`` nodes, in grid steps."""
     available[root] = number
     if scores.shape[1] > 0:
         for node in range(number + 1):

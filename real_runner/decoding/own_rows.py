@@ -165,7 +165,7 @@ def _rows(by_position: dict[int, Marginals], num_roots: int) -> DraftRows:
         )
     counts = np.zeros((num_roots, depths.pop()), np.int32)
     for position, marginals in by_position.items():
-        counts[position] = np.diff(marginals.offsets)
+        counts[position] = marginals.counts
     in_order = [by_position[position] for position in sorted(by_position)]
     ids = np.concatenate([marginals.ids for marginals in in_order])
     log_probs = np.concatenate([marginals.log_probs for marginals in in_order])

@@ -76,7 +76,7 @@ def base_candidates(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> B
 
 def base_of(marginals: Marginals, width: int) -> BaseCandidates:
     """Out of the marginals below one root, as a round has them."""
-    return base_candidates(marginals.ids, marginals.log_probs, np.diff(marginals.offsets)[None], width)
+    return base_candidates(marginals.ids, marginals.log_probs, marginals.counts[None], width)
 
 
 # The first tokens of laws, in passes of bounded memory.

@@ -4,9 +4,9 @@ A drafter's marginals say how likely a token is at a depth, whatever stands befo
 *transitions* score the next token after each of some tokens of the depth above, a *pool* scores the nodes of a tree
 that some model walked through, *branches* are a second drafter's candidates behind beginnings of the chain.
 *Features* score no token: they are what a network says of a root before anything is drafted. Networks that make
-channels run elsewhere; here are numbers on the grid of `simlab.grid` alone. `rows` and `features`
-hold them at one root and at many, `root_rows` what all of them share, `needs` compares what a policy asks for with what
-was recorded. One channel every trace has: how sure the *target* was of a root.
+channels run elsewhere; here are numbers on the grid of `simlab.grid` alone. `rows` and `features` hold them at one root
+and at many, `root_rows` has what all of them share, `needs` compares what a policy asks for with what was recorded. One
+channel every trace has: how sure the *target* was of a root.
 """
 
 from simlab.channels.features import FeatureRows, Features, TargetLaw, TargetLawRows
