@@ -14,15 +14,17 @@ the parser, its help, the completion of shells and the reference pages read the 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields
 from dataclasses import field as declare_field
 from functools import wraps
 from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
-from types import EllipsisType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_args, overload
+from reprlib import repr as shown
+from types import EllipsisType, NoneType, UnionType
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
-from simlab.errors import as_usage_error
+from simlab.errors import UsageError, as_usage_error, named_or_listed
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, whole_number
 
 _KEY = "option"
@@ -178,35 +180,39 @@ def count(least: int = 1, most: int = MOST_COUNT) -> Reader:
     return lambda text: whole_number(text, least, most)
 
 
-def checked(options: Options) -> Options:
-    """The options, each value read as the command line reads it, so that both refuse the same.
+def checked(kind: type[Options], given: Mapping[str, object]) -> Options:
+    """Options of what was given, each value read as the command line reads it, so that both refuse the same.
 
     A value alone stands for a list of it where an option may be repeated. What cannot be typed, such as a trace that is
     open, is left as it is.
 
     Args:
-        options: of a class whose fields are options.
+        kind: a class whose fields are options.
+        given: values by the names of its fields.
 
     Raises:
         ValueError: with a sentence that begins with the name of the option.
     """
-    values: dict[str, Any] = {}
-    for field, typed in declared(type(options)):
-        value = getattr(options, field.name)
+    values = dict(given)
+    for field, typed in declared(kind):
+        value = values.get(field.name, field.default)
+        if value is field.default:
+            continue
+        if isinstance(typed, Nested):
+            if not isinstance(value, typed.kind):
+                raise ValueError(f"{field.name}: expected {typed.kind.__name__}; got {shown(value)}")
+            values[field.name] = checked(typed.kind, {own.name: getattr(value, own.name) for own in fields(typed.kind)})
+            continue
         try:
-            read = checked(value) if isinstance(typed, Nested) else _read_again(field, typed, value)
+            values[field.name] = _read_again(field, typed, value)
         except ValueError as error:
-            raise error if isinstance(typed, Nested) else ValueError(f"{field.name}: {error}") from error
-        if read is not value:
-            values[field.name] = read
-    return replace(cast(Any, options), **values) if values else options
+            raise ValueError(f"{field.name}: {error}") from error
+    return kind(**values)
 
 
 def _read_again(field: Field[Any], typed: Option, value: object) -> object:
     """The value of an option as its reader gives it."""
-    if value is None and field.type in (int, float):
-        raise ValueError("expected a number; got None")
-    if value is None or value is field.default:
+    if value is None and NoneType in get_args(field.type):
         return value
     if is_switch(field):
         if not isinstance(value, bool):
@@ -214,30 +220,64 @@ def _read_again(field: Field[Any], typed: Option, value: object) -> object:
         return value
     if not typed.repeats:
         return _read_value(field, typed, value)
-    several = isinstance(value, Iterable) and not isinstance(value, str)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and any(get_origin(part) is Mapping for part in get_args(field.type)):
         return value
-    return tuple(_read_value(field, typed, part) for part in (cast(Iterable[object], value) if several else (value,)))
+    several = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
+    parts = tuple(_read_value(field, typed, part) for part in (cast(Iterable[object], value) if several else (value,)))
+    if not parts and field.default is MISSING:
+        raise ValueError("expected one at least; got none")
+    return parts
 
 
 def _read_value(field: Field[Any], typed: Option, value: object) -> object:
-    read = reader_of(field, typed)
-    if typed.choices and value not in typed.choices:
-        raise ValueError(f"expected one of {', '.join(typed.choices)}; got {value!r}")
+    read, kinds = reader_of(field, typed), _classes(field.type) - ({Sequence} if typed.repeats else set())
+    if typed.choices and not (isinstance(value, str) and value in typed.choices):
+        raise ValueError(f"expected one of {', '.join(typed.choices)}; got {shown(value)}")
     if isinstance(value, bool):
         raise ValueError(f"expected a value, not a switch; got {value!r}")
-    if isinstance(value, Integral | Real) and read is not str:
+    if isinstance(value, Real) and read not in (str, Path):
         return read(str(int(value)) if isinstance(value, Integral) else repr(float(value)))
-    if (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(number, Integral) for number in value)
-    ):
-        if value:
-            read(",".join(str(int(number)) for number in value))
-        return value  # whether their order and repeats have a meaning, the study says
-    is_text = isinstance(value, str | Path) and (typed.read is not None or read not in (str, Path))
-    return read(str(value)) if is_text else value
+    if isinstance(value, str | PathLike):
+        value = value if isinstance(value, str) else Path(value)
+        if "\0" in str(value):
+            raise ValueError(f"expected a text without null characters; got {shown(value)}")
+        return read(str(value)) if typed.read is not None or read not in (str, Path) or Path not in kinds else value
+    several = isinstance(value, Sequence) and not isinstance(value, bytes) and Sequence in kinds
+    if several and int in kinds:
+        return read(",".join(map(str, cast(Sequence[object], value))))
+    # What a protocol asks for, whoever uses it says.
+    is_open = any(kind.__module__ == "typing" or getattr(kind, "_is_protocol", False) for kind in kinds)
+    parts, wanted = cast(Sequence[object], value) if several else (value,), tuple(kinds - {Sequence})
+    if not is_open and not all(isinstance(part, wanted) for part in parts):
+        expected = " or ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"expected {expected}; got {shown(value)}")
+    return value
+
+
+def _classes(kind: object) -> set[type]:
+    """The classes of a union, and of the members of a list."""
+    own = get_origin(kind) or kind
+    parts = get_args(kind) if own in (Union, UnionType, Sequence) else ()
+    inner = set[type]().union(*map(_classes, parts))
+    return inner | ({own} if isinstance(own, type) and own not in (UnionType, NoneType) else set())
+
+
+def written(options: object) -> list[tuple[str, Option, Path]]:
+    """The options that name what is written: as they are typed, how they are declared, and the path that was given."""
+    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option)]
+    given = [
+        (flags(field, typed)[-1], typed, getattr(options, field.name))
+        for field, typed in fields
+        if typed.writes or typed.example
+    ]
+    return [(name, typed, Path(path)) for name, typed, path in given if path is not None]
+
+
+def check_written(options: object) -> None:
+    """Refuse, before the work, a file that could not be written after it."""
+    for name, typed, path in written(options):
+        if typed.example and path.is_dir():
+            raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
 
 
 def typed_words(command: str, options: object) -> list[str]:
@@ -285,7 +325,8 @@ class Study(Protocol[Arguments, Options, Result]):
 class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
     """Let a function of options be called with the fields of these options as arguments.
 
-    The values are those of the command line, see `checked`. A ValueError that the options raise becomes a `UsageError`.
+    The values are those of the command line, see `checked`; a list in the first place, where that is a trace's, is one
+    of policies. A ValueError that the options raise becomes a `UsageError`.
     """
 
     def __init__(self, kind: Callable[Arguments, Options]) -> None:
@@ -293,19 +334,27 @@ class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
 
     def __call__(self, function: Callable[[Options], Result]) -> Study[Arguments, Options, Result]:
         """The function that takes the fields as arguments."""
-        kind = self._kind
+        kind, signature = self._kind, inspect.signature(self._kind)
+        first = list(signature.parameters)[:2]
 
         @wraps(function)
         def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+            for name in sorted(named.keys() - signature.parameters.keys()):
+                meant = named_or_listed(name, signature.parameters, f"it has {', '.join(signature.parameters)}")
+                raise TypeError(f"{function.__name__}() has no argument {name!r}{meant}")
+            is_shifted = first == ["trace", "policies"] and isinstance(next(iter(arguments), None), list | tuple)
+            try:
+                given = signature.bind(*((None, *arguments) if is_shifted else arguments), **named).arguments
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}(): {error}") from None
             with as_usage_error():
-                options = checked(kind(*arguments, **named))
+                options = checked(cast(type[Options], kind), given)
+            check_written(options)
             return function(options)
 
         made: Any = call
         made.run, made.options = function, kind
-        made.__signature__ = inspect.signature(kind).replace(
-            return_annotation=inspect.signature(function).return_annotation
-        )
+        made.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)
         made.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{_listed(cast(type, kind))}"
         return cast(Study[Arguments, Options, Result], made)
 

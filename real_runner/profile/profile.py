@@ -231,8 +231,6 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
 
 
 def _earlier(out: Path, resume: bool) -> CostFile | None:
-    if out.is_dir():
-        raise CostError(f"--out names the folder {out}; expected a file, such as {out / 'cost.json'}")
     if not out.exists():
         return None
     if not resume:

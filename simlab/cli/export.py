@@ -22,8 +22,6 @@ def run(options: ExportOptions) -> int:
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} is read with --push, not with --format {options.file_format}")
     out = None if options.out is None else Path(options.out)
-    if out is not None and out.is_dir():
-        raise UsageError(f"--out names the folder {out}; expected a file, such as {out / 'out.json'}")
     made = export.run(options)
     if out is None:
         sys.stdout.write(made.text)

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from traceback import format_exception
 from typing import IO, Any, cast
 
@@ -20,7 +19,7 @@ from simlab.cli.parser import Parser, add_command, add_options, made_options
 from simlab.cli.renamed import renamed_command
 from simlab.errors import USER_CODE, SimlabError, UsageError, as_usage_error, describe_error, needing_models, user_file
 from simlab.ids import VERSION
-from simlab.options import Option, declared, flags
+from simlab.options import check_written, written
 from simlab.untrusted.visible import VisibleOutput, hide_secrets, visible
 
 FAILED = 1
@@ -327,7 +326,10 @@ def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
     kind = named(command.options)
     with as_usage_error():
         options = made_options(kind, typed)
-    _check_files_to_write(options)
+    check_written(options)
+    for _, how, path in written(options):
+        if how.example:
+            path.parent.mkdir(parents=True, exist_ok=True)
     interruption.set_resume_hint(_resume_hint(options))
     if command.models:
         with needing_models(name):
@@ -341,8 +343,9 @@ def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
         print(json.dumps(result.to_json(), indent=1, allow_nan=False))
     else:
         print(result.text())
-        for label, path in _written(options):
-            print(f"{label}: {path}")
+        for _, how, path in written(options):
+            if how.writes:
+                print(f"{how.writes}: {path}")
     return FAILED if getattr(result, "has_failed", False) else 0
 
 
@@ -350,28 +353,6 @@ def named(where: str) -> Any:  # noqa: ANN401 - a class or a function
     """What a ``module:name`` of the table stands for."""
     module, _, name = where.partition(":")
     return getattr(import_module(module), name)
-
-
-def _files(options: object) -> list[tuple[str, Option, Path]]:
-    """The options that name what is written: as they are typed, how they are declared, and the path that was given."""
-    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option)]
-    fields = [(field, typed) for field, typed in fields if typed.writes or typed.example]
-    given = [(flags(field, typed)[-1], typed, getattr(options, field.name)) for field, typed in fields]
-    return [(name, typed, Path(path)) for name, typed, path in given if path is not None]
-
-
-def _check_files_to_write(options: object) -> None:
-    """Refuse before the work a file that could not be written after it, and make its folder."""
-    for name, typed, path in _files(options):
-        if typed.example and path.is_dir():
-            raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
-        if typed.example:
-            path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def _written(options: object) -> list[tuple[str, Path]]:
-    """What to say of each path that was written."""
-    return [(typed.writes, path) for _, typed, path in _files(options) if typed.writes]
 
 
 def _resume_hint(options: object) -> str:

@@ -123,11 +123,11 @@ def mutants(module: str, source: str) -> dict[tuple[int, int], list[Mutant]]:
     return found
 
 
-def _runs(source: str, changed: str) -> bool:
-    """Whether a changed text is a program, and another one."""
+def _runs(source: str, mutant: Mutant) -> bool:
+    """Whether the changed text is a program, and another one."""
     try:
-        return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
-    except SyntaxError:
+        return ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source))
+    except (SyntaxError, AttributeError):  # cosmic-ray raises the latter where an exception is named with its module
         return False
 
 
@@ -139,8 +139,7 @@ def sample(root: Path, seed: int) -> Iterator[Mutant]:
     drawn.shuffle(choices)
     for choice in choices:
         mutant = drawn.choice(choice)
-        source = sources[mutant.module]
-        if _runs(source, mutant.apply(source)):
+        if _runs(sources[mutant.module], mutant):
             yield mutant
 
 

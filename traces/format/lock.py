@@ -15,7 +15,7 @@ _PATIENCE_S = 0.2
 
 def lock_file(path: Path) -> Path:
     """Where the lock of a file lies: beside it, hidden."""
-    return path.with_name(f".{path.name}.lock")
+    return path.parent / f".{path.name}.lock"
 
 
 @contextlib.contextmanager

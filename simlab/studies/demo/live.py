@@ -120,6 +120,11 @@ def planned(token_s: float, seconds: float, dev: int, fresh: int, longest: int) 
         dev: prompts that there are to choose on.
         fresh: prompts that there are to report on.
         longest: new tokens of an answer, at most.
+
+    >>> planned(0.01, 600.0, dev=40, fresh=40, longest=256)
+    Plan(token_s=0.01, dev=40, fresh=40, max_new_tokens=96, node_counts=(0, 3, 5, 7, 8, 12, 16, 24, 32, 48))
+    >>> planned(0.02, 60.0, dev=40, fresh=20, longest=256)
+    Plan(token_s=0.02, dev=12, fresh=6, max_new_tokens=24, node_counts=(0, 3, 7, 16, 48))
     """
     room = _RECORD_SHARE * seconds / (_PER_POSITION * token_s)
     answers = [tokens for tokens in ANSWERS if tokens <= longest]

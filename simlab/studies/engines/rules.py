@@ -22,7 +22,7 @@ from simlab.analysis.engine_rules.figures import (
 from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
 from simlab.cost import STAGES, CostTable
-from simlab.errors import CostError, TraceError, UsageError
+from simlab.errors import CostError, TraceError
 from simlab.options import (
     batch_sizes,
     cost_option,
@@ -135,8 +135,6 @@ than the profile is of, latencies are hypothetical, as --what-if batch=N of `sim
 @study(EngineRulesOptions)
 def engine_rules(options: EngineRulesOptions) -> EngineRules:
     """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace."""
-    if not options.batch or min(options.batch) < 1 or len(set(options.batch)) < len(options.batch):
-        raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(options.batch)}")
     recording = opened(options.trace, [] if options.cost is None else [Path(options.cost)])
     name = draft_set_named(recording, options.draft_set)
     texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))

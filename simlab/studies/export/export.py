@@ -33,7 +33,7 @@ from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.ids import VERSION
-from simlab.options import SLICES, batch_sizes, count, option, paths, study
+from simlab.options import SLICES, batch_sizes, count, option, out_option, paths, study
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
 from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy
@@ -284,7 +284,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
         "PLACE",
         one_of="what!",
     )
-    out: str | Path | None = option(None, "the file to write (default: standard output)", "FILE", read=Path)
+    out: str | Path | None = out_option("the file to write (default: standard output)", "", "out.json")
     trace: TraceSource | None = option(
         None, "a recorded trace (default: the packaged one)", "DIR", group="of a policy on a trace"
     )

@@ -66,13 +66,7 @@ def opened(source: TraceSource | None, costs: Sequence[Path] = ()) -> Trace:
     Raises:
         TraceError: there is no trace, or it is damaged.
         CostError: no prompt is left.
-        UsageError: what was given is no place of a trace.
     """
-    if not isinstance(source, Trace | str | Path | None):
-        raise UsageError(
-            f"a trace is a folder, an address, or one that is open; got {type(source).__name__}; policies are given by "
-            "name: policies=[...]"
-        )
     if not isinstance(source, Trace):
         source = sample_trace() if source is None else open_trace(source)
     return _within_reach(source, costs) if costs else source

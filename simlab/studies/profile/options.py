@@ -80,7 +80,7 @@ decoding beside them. Writes the seconds of each stage to one cost file, the lat
     tap_offset: str | None = tap_offset_option("as the drafter's format has it")
     block: int | None = block_option()
     noise: Noise | None = noise_option()
-    out: str | Path = option(Path("runs/cost.json"), "the cost file", "FILE", read=Path)
+    out: str | Path = option(Path("runs/cost.json"), "the cost file", "FILE", read=Path, example="cost.json")
     resume: bool = option(False, "continue the file that is there")
     node_counts: Sequence[int] | None = option(
         None,

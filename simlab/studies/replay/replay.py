@@ -276,12 +276,6 @@ how many, up to B. The latencies of N texts are worked out from those of one tex
         "replay one part of the prompts into --out, on each machine another: 0/4 to 3/4", "files"
     )
 
-    def __post_init__(self) -> None:
-        """In Python a list in the first place is one of policies: `simlab.replay([MyPolicy(), "chain"])`."""
-        if isinstance(self.trace, list | tuple) and not self.policies:
-            object.__setattr__(self, "policies", self.trace)
-            object.__setattr__(self, "trace", None)
-
 
 @study(ReplayOptions)
 def replay(options: ReplayOptions) -> ReplayTable:

@@ -171,6 +171,9 @@ def test_no_sentence_contradicts_the_table(found: tuple[BatchAdvice, ...]) -> No
     for sentence in sentences:
         if "is not significantly" in sentence or "by modelled prices" in sentence:
             assert str(rows[int(sentence.split()[1].rstrip(":"))]["sure"]).startswith("no")
+    trees = [str(row["batch"]) for row in rows.values() if row["do"] == TREE]
+    named = [one for one in sentences if one.startswith("Trees: ")]
+    assert named == ([f"Trees: {TREE} (batch {', '.join(trees)})."] if trees else [])
     lost = no_tree_sentence(found, "Engines draft")
     assert ("costs" in lost) == any(row["do"] == TREE for row in rows.values())
 

@@ -281,6 +281,32 @@ def test_a_request_that_failed_has_no_record(tmp_path: Path) -> None:
     assert file.counters.num_requests == 1
 
 
+LOGGED = (
+    "INFO [metrics.py:96] SpecDecoding metrics: Mean acceptance length: {length}, Accepted throughput: 1.00 tokens/s, "
+    "Drafted throughput: 2.00 tokens/s, Accepted: {accepted} tokens, Drafted: {drafted} tokens, Per-position "
+    "acceptance rate: {rates}, Avg Draft acceptance rate: 1.0%"
+)
+
+
+def test_the_lines_of_a_log_are_added_up(tmp_path: Path) -> None:
+    lines = [
+        LOGGED.format(length="1.75", accepted=6, drafted=16, rates="0.500, 0.250"),
+        "INFO Engine 000: Avg prompt throughput: 10.1 tokens/s",
+        LOGGED.format(length="2.00", accepted=4, drafted=8, rates="0.750, 0.250"),
+        LOGGED.format(length="1.00", accepted=0, drafted=0, rates="0.000, 0.000"),
+    ]
+    (file,) = read_metrics_file(written(tmp_path, "\n".join(lines)))
+    counted = file.counters
+    assert (file.engine, file.k, counted.num_rounds, counted.num_drafted, counted.num_accepted) == (
+        "vLLM",
+        2,
+        12,
+        24,
+        10,
+    )
+    assert counted.accepted_at == (7, 3)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="there is none"):
         read_metrics_file(tmp_path / "nothing")

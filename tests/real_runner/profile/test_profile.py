@@ -417,7 +417,6 @@ def existing_file(options: ProfileOptions) -> ProfileOptions:
     [
         (existing_file, "is there already; add --resume to go on with it, or give another --out"),
         (lambda options: replace(existing_file(options), resume=True), "is no cost file"),
-        (lambda options: replace(options, out=options.out.parent), "--out names the folder"),
         (lambda options: replace(options, draft="no/such/drafter/there"), "no/such/drafter/there"),
         (lambda options: replace(options, device="cuda"), "torch sees no GPU"),
         (lambda options: replace(options, contexts=(24, 2000)), "give smaller --contexts"),

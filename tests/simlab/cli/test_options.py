@@ -73,7 +73,8 @@ def needed(parser: Parser, but: str) -> list[str]:
     """Words for all that must be typed, but for one option."""
     must = [action for action in parser._actions if action.required]
     must += [group._group_actions[0] for group in parser._mutually_exclusive_groups if group.required]
-    return [word for one in must if but not in one.option_strings for word in (*one.option_strings[-1:], "x")]
+    others = [one for one in must if but not in one.option_strings]
+    return [word for one in others for word in (*one.option_strings[-1:], next(iter(one.choices or "x")))]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

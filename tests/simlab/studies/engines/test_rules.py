@@ -22,4 +22,4 @@ def test_no_chain_is_ahead_of_hindsight_and_the_plain_one_is_that_of_replay() ->
 
 
 def test_bad_input_is_refused() -> None:
-    assert "different numbers of at least 1" in refused(engine_rules, batch=[2, 2])
+    assert "expected batch sizes" in refused(engine_rules, batch=[2, 0])
