@@ -127,7 +127,7 @@ def _runs(source: str, mutant: Mutant) -> bool:
     """Whether the changed text is a program, and another one."""
     try:
         return ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source))
-    except (SyntaxError, AttributeError):  # cosmic-ray raises the latter where an exception is named with its module
+    except (SyntaxError, AttributeError):  # cosmic-ray raises the latter of `a.Error` and `*ERRORS` in a tuple
         return False
 
 

@@ -3,6 +3,7 @@
 import ast
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 PRODUCT = ("simlab", "traces", "policies", "analysis", "real_runner")
@@ -103,6 +104,13 @@ def distances(graph: Mapping[str, Iterable[str]], module: str) -> dict[str, int]
     return found
 
 
+@cache
+def _graph(root: Path) -> ImportGraph:
+    """The imports of a tree, in which mutants change no import."""
+    return ImportGraph(root)
+
+
+@cache
 def _imports_of_tests(root: Path, imports: ImportGraph) -> dict[str, tuple[set[str], set[str]]]:
     """For each file of tests the product's modules that it imports itself, and those that its helpers do."""
     helpers = {
@@ -142,7 +150,7 @@ def _study(module: Path) -> str | None:
 
 def files_to_ask(root: Path, module: Path) -> tuple[list[str], list[str]]:
     """Files of tests to ask first, and to ask when the first are content."""
-    graph = ImportGraph(root)
+    graph = _graph(root)
     near = distances(graph.graph, module_name(module))
     mirror = f"{_mirrored_folder(module)}test_{module.stem}.py"
     study = _study(module)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cosmic_ray", reason="not installed: pip install -e '.[mutants]'")
 
 from campaign import EQUIVALENT, Campaign, Workshop, compiled, report
-from mutant_places import Mutant, changed_lines, mutants
+from mutant_places import FOLDERS, Mutant, changed_lines, mutants, sample
 from mutant_tests import ImportGraph, files_to_ask
 from places import REPOSITORY, TESTS
 
@@ -42,6 +42,15 @@ def test_only_what_runs_is_mutated() -> None:
     assert {before for before, _ in found} == {"if of < 0:", "return of / 2"}
     assert ("return of / 2", "return of * 2") in found
     assert ("if of < 0:", "if of <= 0:") in found
+
+
+def test_an_exception_that_cosmic_ray_cannot_replace_is_left_alone(tmp_path: Path) -> None:
+    source = "import a\n\ntry:\n    x = 1\nexcept (*a.FAILURES, a.Error):\n    x = 2\n"
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "simlab" / "starred.py").write_text(source)
+    lines = {seed: [mutant.apply(source) for mutant in sample(tmp_path, seed)] for seed in range(8)}
+    assert all(2 <= len(found) <= 3 for found in lines.values())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What systems run: settings looked for one policy at a time, and turned to so many drafted tokens by trying all."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -45,10 +44,9 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return {HERE: PACKAGED / "smollm2-135m-epyc-bfloat16.json", THERE: PACKAGED / "smollm2-135m-h200-cuda_graphs.json"}
 
 
-def _summaries(policies: list[str], cost: Path) -> Iterator[Summary]:
-    for policy in policies:
-        rows = replay(sample_trace(), [policy], cost=cost, progress=False).rows
-        yield next(one for one in summarise(rows) if one.policy == policy)
+def _summaries(policies: list[str], cost: Path) -> list[Summary]:
+    rows = replay(sample_trace(), policies, cost=cost, progress=False).rows
+    return [summary for summary in summarise(rows) if summary.policy in policies]
 
 
 def test_every_system_runs_what_the_prompts_of_choice_say(costs: dict[str, Path]) -> None:
