@@ -164,6 +164,7 @@ def test_a_run_of_vllm_bench_serve_is_one_cell() -> None:
         ({k: v for k, v in BENCH.items() if not k.startswith("spec")}, "without drafting.*--plain-s 0.148"),
         (BENCH | {"max_concurrency": None}, "--max-concurrency"),
         (BENCH | {"total_output_tokens": 3}, "no round"),
+        (BENCH | {"mean_tpot_ms": 0.0}, "time in it"),
     ],
 )
 def test_wrong_files_are_refused_in_a_sentence(tmp_path: Path, fields: dict[str, object], said: str) -> None:
