@@ -139,7 +139,7 @@ def import_candidates(options: ImportOptions) -> CandidateCounts | ImportedTrace
     Raises:
         SimlabError: the file is not as the format asks for it, or no trace can be made of it; the folder is taken.
     """
-    (path,) = map(Path, options.files)
+    path = Path(options.one_file("candidates"))
     unread = [name for name in (*OF_TIMINGS, *OF_METRICS, "trace", "draft_set") if name != "out"]
     options.check_unread(unread, path, "candidates of an engine")
     dump = read_candidates(path)

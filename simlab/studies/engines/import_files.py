@@ -107,12 +107,14 @@ def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable |
     Raises:
         SimlabError: a file cannot be read, does not fit the trace, or the options are about files of another kind.
     """
-    first = options.files[0]
-    if len(options.files) == 1 and options.format == AUTO and _holds_candidates(first):
+    first, *others = options.files
+    if options.format == AUTO and any(map(_holds_candidates, options.files)):
         return import_candidates.run(options)
-    if len(options.files) > 1 or not _holds_timings(first, options):
-        return import_metrics.run(options)
-    return import_timings.run(options)
+    # Several files are of counts, unless one says that it is not.
+    plain = replace(options, out=None) if others else options
+    told = [path for path in options.files if Path(path).is_file()] if others else [first]
+    is_timings = any(_holds_timings(path, plain) for path in told)
+    return import_timings.run(options) if is_timings else import_metrics.run(options)
 
 
 def _holds_candidates(path: str | Path) -> bool:
@@ -154,7 +156,7 @@ def import_timings(options: ImportOptions) -> ImportedCosts:
     Raises:
         SimlabError: the timings cannot be read, or say too little; the cost file is there already.
     """
-    (timings_path,) = options.files
+    timings_path = options.one_file("timings")
     options.check_unread(OF_METRICS, timings_path, "timings")
     if not Path(timings_path).is_file():
         read_timings(timings_path)  # refuses what is no name of packaged timings either

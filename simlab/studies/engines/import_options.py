@@ -148,3 +148,9 @@ normalised over the vocabulary, of greedy texts. Of others, and without --out, c
             if getattr(self, name) != getattr(type(self), name):
                 typed = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{path} holds {held}, about which {typed} can change nothing; leave it out")
+
+    def one_file(self, what: str) -> str | Path:
+        """The only file; ``what`` is held by such files, of which one is imported at a time."""
+        if len(self.files) > 1:
+            raise UsageError(f"{what} are imported one file at a time; got {len(self.files)} files")
+        return self.files[0]

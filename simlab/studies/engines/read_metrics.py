@@ -101,8 +101,6 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     Raises:
         SimlabError: a file cannot be read, or does not fit the trace.
     """
-    if not options.files:
-        raise UsageError("expected at least one file of metrics")
     options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
     trace = opened(options.trace)
     read = [file for path in options.files for file in read_metrics_file(Path(path))]

@@ -175,3 +175,12 @@ def test_a_head_whose_passes_were_not_timed_has_no_price(tmp_path: Path) -> None
     tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
     said = simlab.replay(trace, [tree], cost=cost).text()
     assert "simlab import --draft-s SECONDS --trace TRACE" in " ".join(said.split())
+
+
+def test_several_files_of_timings_are_refused_as_that(timings: Path, tmp_path: Path) -> None:
+    """And not as counts of an engine, of which several are read together."""
+    (tmp_path / "curves.json").write_text(json.dumps(CURVES))
+    for given in ([timings, timings], [timings, tmp_path / "curves.json"], [tmp_path / "curves.json", timings]):
+        said = refused(simlab.import_files, given, out=tmp_path / "cost.json")
+        assert said == "timings are imported one file at a time; got 2 files"
+        assert refused(simlab.import_timings, given) == said
