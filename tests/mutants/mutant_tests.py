@@ -27,7 +27,7 @@ SLOW = (
     "tests/mutants/",
     "tests/simlab/studies/demo/test_demo.py",
 )
-"""Not asked, unless they are a module's mirror or broad."""
+"""Not asked, unless they are in the mirror of a module's folder, or broad."""
 
 QUICK = ("tests/real_runner/checkpoints/", "tests/real_runner/record/", "tests/real_runner/confirm/test_producers.py")
 HEAVY = (
@@ -167,7 +167,7 @@ def files_to_ask(root: Path, module: Path) -> tuple[list[str], list[str]]:
     asked = {
         file: rank(file, *names)
         for file, names in imports.items()
-        if file == mirror or file.startswith(QUICK) or not file.startswith(SLOW)
+        if file == mirror or file.startswith((*QUICK, _mirrored_folder(module))) or not file.startswith(SLOW)
     }
     order = sorted(asked, key=lambda file: (asked[file], file))
     order = [file for file in order if asked[file][2] < FAR_AWAY or not asked[file][1]]

@@ -105,10 +105,11 @@ def read_frame(
         rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in columns)
         for column, dtype in schema.items():
             if columns.get(column) != dtype and (column in columns or column not in added):
-                raise TraceError(
-                    f"{name} in {location}: expected the column {column} as {dtype}; found "
-                    f"{columns.get(column, 'none')}. The file is not of this trace format; copy it from the original "
-                    "trace, or record again."
+                reason = f"expected the column {column} as {dtype}; found {columns.get(column, 'none')}"
+                raise TableError(
+                    f"{name} in {location}: {reason}. The file is not of this trace format; copy it from the original "
+                    "trace, or record again.",
+                    reason,
                 )
         return rows.select(list(schema)).collect().rechunk()
     except (*FAILURES, ValueError) as error:
@@ -135,12 +136,25 @@ def in_folder(location: str | Path, name: str) -> Path:
     return folder / name
 
 
+class TableError(TraceError):
+    """A file of a trace that cannot be read as its table.
+
+    Attributes:
+        reason: what is wrong with it, for files that are of no trace.
+    """
+
+    def __init__(self, sentence: str, reason: str = "") -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
 def unreadable(location: str | Path, name: str, error: BaseException) -> TraceError:
     """The sentence for a file that could not be read."""
     if isinstance(error, FileNotFoundError):
         return TraceError(f"{name} is missing from the trace {location}; copy the whole folder again, or record again.")
-    return TraceError(
-        f"{name} in {location} is damaged or not of this format ({_reason(error)}); copy it again, or record again."
+    reason = _reason(error)
+    return TableError(
+        f"{name} in {location} is damaged or not of this format ({reason}); copy it again, or record again.", reason
     )
 
 

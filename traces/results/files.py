@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from simlab.errors import TraceError, UsageError, enumerated
 from simlab.traces.format.documents import JsonFields, first_difference
-from simlab.traces.format.files import MANIFEST
+from simlab.traces.format.files import MANIFEST, TableError
 from simlab.traces.format.tables import read_table, table_facts, write_table
 from simlab.traces.results.checks import find_missing_rows, find_row_problem
 from simlab.traces.results.rows import ADDED, Results, checked_results, results_schema
@@ -156,6 +156,10 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
         sequences = _sequence_counts(facts)
         checked_results(rows)
         problem = find_row_problem(rows, sequences)
+    except TableError as error:
+        raise TraceError(
+            f"{path} cannot be read as a result file: {error.reason}; `simlab replay --out FILE` writes one."
+        ) from error
     except (ValueError, TraceError) as error:
         reason = str(error).removeprefix(f"{path} ").rstrip(".")
         raise TraceError(f"{path} is not a result file of this simlab ({reason}); {_again(path)}.") from error

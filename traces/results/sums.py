@@ -59,7 +59,7 @@ def read_sums(path: str | Path) -> tuple[SumRows, NotedPart | None, Mapping[str,
         _check_numbers(rows)
         of, noted = facts.inner("part_of").values, noted_part(facts)
     except (ValueError, TraceError) as error:
-        reason = str(error).removeprefix(f"{path} ").rstrip(".")
+        reason = getattr(error, "reason", "") or str(error).removeprefix(f"{path} ").rstrip(".")
         raise TraceError(
             f"{path} is not a file of sums of this simlab ({reason}); make it again with `simlab optimize --shard "
             "I/N --sums FILE`"

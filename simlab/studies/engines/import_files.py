@@ -112,8 +112,8 @@ def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable |
         return import_candidates.run(options)
     # Several files are of counts, unless one says that it is not.
     plain = replace(options, out=None) if others else options
-    told = [path for path in options.files if Path(path).is_file()] if others else [first]
-    is_timings = any(_holds_timings(path, plain) for path in told)
+    existing = [path for path in options.files if Path(path).is_file()] if others else [first]
+    is_timings = any(_holds_timings(path, plain) for path in existing)
     return import_timings.run(options) if is_timings else import_metrics.run(options)
 
 

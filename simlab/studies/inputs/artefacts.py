@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from simlab.channels.needs import TraceCapabilities
 from simlab.cost import CostTable
 from simlab.errors import MissingChannelError, PolicyError, SimlabError, UsageError
 from simlab.policies.artefacts import LEAST_WIDTH, Artefacts
@@ -242,7 +243,8 @@ def priced_policies(
 
     Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
     With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
-    first. What prices do not reach is left out where nobody asked for it by name (``by_default``), and of a grid.
+    first. What prices do not reach is left out where nobody asked for it by name (``by_default``), and of a grid; what
+    the trace lacks, where nobody asked for it.
     """
     by_machine: dict[str | None, PoliciesOnMachine] = {}
     depth = trace.manifest.draft_sets[draft].depth
@@ -252,6 +254,9 @@ def priced_policies(
             prices = _changed(measured, change, batch)
             artefacts = TraceArtefacts(prices, trace, draft)
             policies, left_out = _within_reach(with_references(typed, artefacts), typed, prices, depth, by_default)
+            if by_default:
+                policies, lacking = _within_trace(policies, trace.holds(draft))
+                left_out = " ".join(filter(None, (left_out, lacking)))
             reaching = measured.reaching(largest_budget(policies, depth))
             if reaching is not measured:
                 prices = _changed(reaching, change, batch)
@@ -357,11 +362,27 @@ def _within_reach(
     beyond = [policy.label for policy in policies if policy not in reaching]
     if not beyond:
         return reaching, ""
-    more = f" and {len(beyond) - _LISTED:,} more" if len(beyond) > _LISTED else ""
     return reaching, (
-        f"Left out: {', '.join(beyond[:_LISTED])}{more}, since {cost.label} ends at {cost.most_drafted:,} drafted "
-        f"tokens; {cost.how_to_reach()}."
+        f"Left out: {_first_of(beyond)}, since {cost.label} ends at {cost.most_drafted:,} drafted tokens; "
+        f"{cost.how_to_reach()}."
     )
+
+
+def _within_trace(policies: Sequence[NamedPolicy], held: TraceCapabilities) -> tuple[list[NamedPolicy], str]:
+    """The policies that read what a trace holds, and a sentence on the others."""
+    reasons: dict[str, str] = {}
+    for policy in policies:
+        try:
+            check_needs(policy.policy, held)
+        except MissingChannelError as error:
+            reasons[policy.label] = str(error)
+    kept = [policy for policy in policies if policy.label not in reasons]
+    return kept, f"Left out: {_first_of(list(reasons))}, since {next(iter(reasons.values()))}." if reasons else ""
+
+
+def _first_of(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - _LISTED:,} more" if len(labels) > _LISTED else ""
+    return f"{', '.join(labels[:_LISTED])}{more}"
 
 
 def _changed(prices: Prices, change: str | None, batch: int | None) -> Prices:

@@ -19,6 +19,7 @@ from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("ddtree:budget=8/16",)
 DRAWN = ("autoregressive", "chain", "ddtree:budget=8", "ddtree:budget=16")
@@ -37,6 +38,14 @@ def test_the_reference_rows_are_always_there(trace: Path) -> None:
     assert list(rows_of(replay(trace, (*TREES, "chain", "hindsight")))) == chosen
     without_choice = ["autoregressive", "chain", "ddtree:budget=16", "ddtree:budget=64", "hindsight:budget=64"]
     assert list(rows_of(replay(trace))) == without_choice
+
+
+def test_what_a_trace_lacks_is_left_out_where_nobody_asked_for_it(tmp_path: Path) -> None:
+    shallow = write_synthetic_trace(tmp_path, num_sequences=2, length=9, kept=16)
+    table = replay(shallow)
+    assert "ddtree:budget=64" not in rows_of(table)
+    assert "Left out: ddtree:budget=64, since ddtree:budget=64 drafts up to 64 tokens" in " ".join(table.text().split())
+    assert "drafts up to 64 tokens" in refused(replay, shallow, "ddtree:budget=64")
 
 
 @pytest.mark.parametrize("limit", [None, 3])
