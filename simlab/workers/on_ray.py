@@ -43,8 +43,6 @@ class RayOptions:
     def __post_init__(self) -> None:
         if not self.address or self.address != self.address.strip():
             raise UsageError(f"expected --ray local or an address such as HOST:6379; got {shown(self.address)}")
-        if self.workers is not None and self.workers < 1:
-            raise UsageError(f"expected at least one worker; got {self.workers}")
 
 
 def ray_options(ray: str | None, workers: int | None) -> RayOptions | None:

@@ -105,12 +105,7 @@ def read_frame(
         rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in columns)
         for column, dtype in schema.items():
             if columns.get(column) != dtype and (column in columns or column not in added):
-                reason = f"expected the column {column} as {dtype}; found {columns.get(column, 'none')}"
-                raise TableError(
-                    f"{name} in {location}: {reason}. The file is not of this trace format; copy it from the original "
-                    "trace, or record again.",
-                    reason,
-                )
+                raise ValueError(f"expected the column {column} as {dtype}; found {columns.get(column, 'none')}")
         return rows.select(list(schema)).collect().rechunk()
     except (*FAILURES, ValueError) as error:
         raise unreadable(location, name, error) from error
@@ -137,11 +132,7 @@ def in_folder(location: str | Path, name: str) -> Path:
 
 
 class TableError(TraceError):
-    """A file of a trace that cannot be read as its table.
-
-    Attributes:
-        reason: what is wrong with it, for files that are of no trace.
-    """
+    """A file that cannot be read as its table; ``reason`` is what is wrong with it, wherever it lies."""
 
     def __init__(self, sentence: str, reason: str = "") -> None:
         super().__init__(sentence)

@@ -157,9 +157,8 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
         checked_results(rows)
         problem = find_row_problem(rows, sequences)
     except TableError as error:
-        raise TraceError(
-            f"{path} cannot be read as a result file: {error.reason}; `simlab replay --out FILE` writes one."
-        ) from error
+        reason = f"{error.reason}; `simlab replay --out FILE` writes one"
+        raise TraceError(f"{path} cannot be read as a result file: {reason}.") from error
     except (ValueError, TraceError) as error:
         reason = str(error).removeprefix(f"{path} ").rstrip(".")
         raise TraceError(f"{path} is not a result file of this simlab ({reason}); {_again(path)}.") from error

@@ -92,11 +92,6 @@ class Plan:
     max_new_tokens: int
     node_counts: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        least = (self.token_s, self.dev, self.fresh, self.max_new_tokens, len(self.node_counts))
-        if min(least) <= 0:
-            raise ValueError(f"expected numbers above 0; got {self}")
-
     def least_s(self, load_s: float) -> float:
         """About how long it takes at the least, of which `least_confirmation_s` is a part.
 

@@ -280,8 +280,8 @@ def test_files_that_are_no_results(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="that is a trace"):
         read_results(tmp_path)
     (tmp_path / "text.parquet").write_text("hello")
-    with pytest.raises(TraceError, match="is not a result file"):
+    with pytest.raises(TraceError, match="cannot be read as a result file: it is too short to be Parquet;"):
         read_results(tmp_path / "text.parquet")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(TraceError, match="is not a result file"):
+    with pytest.raises(TraceError, match="result file: expected the column policy as String; found none;"):
         read_results(tmp_path / "other.parquet")
