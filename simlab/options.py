@@ -206,7 +206,7 @@ def checked(kind: type[Options], given: Mapping[str, object]) -> Options:
         try:
             values[field.name] = _read_again(field, typed, value)
         except ValueError as error:
-            raise ValueError(f"{field.name}: {error}") from error
+            raise ValueError(f"{field.name}: {error}") from None
     return kind(**values)
 
 

@@ -155,9 +155,11 @@ def test_comparisons_have_tables(table: ReplayTable) -> None:
     found = compare(table, ["ddtree:budget=4", "ddtree:budget=8"], against="chain")
     rows = markdown_cells(export("markdown", results=found).text)
     assert rows[0] == ["policy", "tokens/s", "Chain", "ratio", "p"]
-    ratio = found.of_measure[0]
-    assert rows[1][0] == "DDTree (4)"
-    assert rows[1][3].startswith(f"**{ratio.ratio:.3f}**" if ratio.differs else f"{ratio.ratio:.3f}")
+    for row, name, own in zip(rows[1:], ("DDTree (4)", "DDTree (8)"), found.of_measure, strict=True):
+        ends, bold = own.ratio_interval, "**" if own.differs else ""
+        ratio = f"{bold}{own.ratio:.3f}{bold} [{ends.low:.3f}, {ends.high:.3f}]"
+        p_value = "<0.001" if own.p_adjusted < 0.001 else f"{own.p_adjusted:.3f}"
+        assert row == [name, f"{own.first_value:.1f}", f"{own.second_value:.1f}", ratio, p_value]
     assert "--show lays out the rows" in refused(export, "latex", results=found, show="speedup")
     assert export("latex", results=table).text.count(r"\begin{table}") == 1
 

@@ -117,13 +117,15 @@ def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("tiny")
-def test_minutes_are_added_to_earlier_runs(folder: Path) -> None:
+def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = folder / "out" / "confirm-dflash" / "log.jsonl"
     before = log.read_bytes()
     nothing = value_of(made_field(folder, confirm_minutes=0.0))
     assert log.read_bytes() == before
     assert all(one["measured_speedup"] for one in nothing["rows"] if one["size"] == FASTEST and one["slice"] == "all")
+    assert "The field takes" not in capfd.readouterr().err
     made_field(folder, confirm_minutes=0.5)
+    assert "The field takes about" in capfd.readouterr().err
     assert log.read_bytes().startswith(before)
 
 
