@@ -13,7 +13,7 @@ from simlab.analysis.table.estimates import Row, flat
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
-from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
+from simlab.errors import MissingChannelError, TraceError, UsageError
 from simlab.ids import VERSION
 from simlab.options import (
     by_option,
@@ -31,7 +31,7 @@ from simlab.options import (
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, largest_budget
+from simlab.studies.inputs.artefacts import TraceArtefacts, default_policies, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import (
@@ -265,13 +265,16 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
     draft_set = trace.manifest.draft_sets[draft]
     prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     artefacts = TraceArtefacts(prices, trace, draft)
-    policies, without = _policies(options.policies, artefacts)
+    typed, held = options.policies, trace.holds(draft)
+    policies, without = (
+        (parse_policies(typed, artefacts), ()) if typed else default_policies(WITHOUT_CHOICE, artefacts, held)
+    )
     reach = draft_set.exact_budget if prices.cost is None else min(draft_set.exact_budget, prices.cost.most_drafted)
     most = _most(options.nodes, draft_set.exact_budget) if options.nodes is not None else min(MOST_NODES, reach)
     for policy in policies:
         if not policy.policy.needs.draft:
             raise UsageError(f"{policy.label} drafts nothing, so there is nothing to score; leave it out")
-        check_needs(policy.policy, trace.holds(draft))
+        check_needs(policy.policy, held)
     wanted = first_prompts(trace, options.limit)
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)
@@ -290,19 +293,6 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
         in_sample=artefacts.in_sample(policies),
         without=without,
     )
-
-
-def _policies(typed: GivenPolicies, artefacts: TraceArtefacts) -> tuple[list[NamedPolicy], tuple[str, ...]]:
-    """Those that were asked for; or those of the default set that can be made, and why others cannot."""
-    if typed:
-        return parse_policies(typed, artefacts), ()
-    policies, without = [], []
-    for text in WITHOUT_CHOICE:
-        try:
-            policies += parse_policies([text], artefacts)
-        except PolicyError as error:
-            without.append(f"Left out: {error}")
-    return policies, tuple(without)
 
 
 def _most(nodes: int, exact_budget: int) -> int:

@@ -111,9 +111,8 @@ def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable |
     if options.format == AUTO and any(map(_holds_candidates, options.files)):
         return import_candidates.run(options)
     # Several files are of counts, unless one says that it is not.
-    plain = replace(options, out=None) if others else options
     existing = [path for path in options.files if Path(path).is_file()] if others else [first]
-    is_timings = any(_holds_timings(path, plain) for path in existing)
+    is_timings = any(_holds_timings(path, options) for path in existing)
     return import_timings.run(options) if is_timings else import_metrics.run(options)
 
 

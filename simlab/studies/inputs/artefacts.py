@@ -253,10 +253,11 @@ def priced_policies(
         for change in (None, *changes):
             prices = _changed(measured, change, batch)
             artefacts = TraceArtefacts(prices, trace, draft)
-            policies, left_out = _within_reach(with_references(typed, artefacts), typed, prices, depth, by_default)
-            if by_default:
-                policies, lacking = _within_trace(policies, trace.holds(draft))
-                left_out = " ".join(filter(None, (left_out, lacking)))
+            held = trace.holds(draft)
+            made, lacking = default_policies(typed, artefacts, held) if by_default else ([], ())
+            policies = [*with_references(() if by_default else typed, artefacts), *made]
+            policies, left_out = _within_reach(policies, typed, prices, depth, by_default)
+            left_out = "\n".join([*filter(None, [left_out]), *(f"{sentence}." for sentence in lacking)])
             reaching = measured.reaching(largest_budget(policies, depth))
             if reaching is not measured:
                 prices = _changed(reaching, change, batch)
@@ -368,16 +369,27 @@ def _within_reach(
     )
 
 
-def _within_trace(policies: Sequence[NamedPolicy], held: TraceCapabilities) -> tuple[list[NamedPolicy], str]:
-    """The policies that read what a trace holds, and a sentence on the others."""
-    reasons: dict[str, str] = {}
-    for policy in policies:
+def default_policies(
+    typed: GivenPolicies, artefacts: TraceArtefacts, held: TraceCapabilities
+) -> tuple[list[NamedPolicy], tuple[str, ...]]:
+    """Those of a default set that can be made and read what a trace holds; and a sentence on others of each text."""
+    policies, sentences = list[NamedPolicy](), list[str]()
+    for text in given_policies(typed):
         try:
-            check_needs(policy.policy, held)
-        except MissingChannelError as error:
-            reasons[policy.label] = str(error)
-    kept = [policy for policy in policies if policy.label not in reasons]
-    return kept, f"Left out: {_first_of(list(reasons))}, since {next(iter(reasons.values()))}." if reasons else ""
+            made = parse_policies([text], artefacts)
+        except PolicyError as error:
+            sentences.append(f"Left out: {error}")
+            continue
+        lacking: dict[str, str] = {}
+        for policy in made:
+            try:
+                check_needs(policy.policy, held)
+            except MissingChannelError as error:
+                lacking[policy.label] = str(error)
+        policies += [policy for policy in made if policy.label not in lacking]
+        if lacking:
+            sentences.append(f"Left out: {_first_of(list(lacking))}, since {next(iter(lacking.values()))}")
+    return policies, tuple(sentences)
 
 
 def _first_of(labels: Sequence[str]) -> str:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from made_up_costs import EMPTY, filled
-from study_results import rows_of, value_of
+from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.studies.scoring import scoring
 from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.synthetic import write_synthetic_trace
 
 LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
 
@@ -59,3 +60,10 @@ def test_a_policy_of_ones_own_is_scored_without_an_order(trace: Path, tmp_path: 
     alone = value_of(scoring(trace, [f"{mine}:Two"]))
     assert alone["orders"] == alone["coverage"] == alone["calibration"] == []
     assert alone["policies"][0]["accepted_share"] > 0
+
+
+def test_what_a_trace_lacks_is_left_out_of_the_default_set(tmp_path: Path) -> None:
+    shallow = write_synthetic_trace(tmp_path, num_sequences=2, length=9, kept=8)
+    said = " ".join(scoring(shallow).text().split())
+    assert "Left out: ddtree:budget=16, ddtree:budget=64, since ddtree:budget=16 drafts up to 16 tokens" in said
+    assert "drafts up to 16 tokens" in refused(scoring, shallow, "ddtree:budget=16")

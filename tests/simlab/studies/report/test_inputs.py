@@ -6,8 +6,9 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from made_up_costs import filled
 
-from simlab.errors import TraceError, UsageError
+from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.studies.replay.replay import replay as replayed
 from simlab.studies.report.build import explorer
 from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
@@ -114,3 +115,15 @@ def test_short_texts_make_a_report_and_no_texts_a_sentence(length: int, said: st
     empty = write_synthetic_trace(tmp_path / "empty", num_sequences=0, length=2, kept=128)
     with pytest.raises(TraceError, match="holds no sequences, so there is nothing to report"):
         report([], trace=empty, policies=["chain"])
+
+
+def test_what_models_of_ones_own_lack_is_left_out_of_a_report_where_nobody_asked_for_it(tmp_path: Path) -> None:
+    """With prices, but without a 3-gram, which comes with simlab for a few tokenizers alone, and exact up to 32."""
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=9, kept=32)
+    write_cost_file(tmp_path / "cost.json", filled())
+    made = report([], trace=trace, cost=tmp_path / "cost.json", texts=0)
+    left_out = [sentence for sentence in "\n".join(made.missing).splitlines() if sentence.startswith("Left out: ")]
+    assert any("`presto:budget=4`: it needs a 3-gram" in sentence for sentence in left_out)
+    assert any("ddtree:budget=40, ddtree:budget=48, ddtree:budget=64 and 2 more, since" in one for one in left_out)
+    with pytest.raises(SimlabError, match="it needs a 3-gram"):
+        report([], trace=trace, cost=tmp_path / "cost.json", texts=0, policies="presto:budget=4")
