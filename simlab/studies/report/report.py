@@ -63,9 +63,10 @@ The file needs nothing else, no network and no server: the verdict in a sentence
 against tree size, four labels that say how far to trust it, and below that acceptance by depth, where rounds end,
 early-stopping rules, latencies, and the trees that policies chose, text by text.
 RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, in any number: predicted
-and measured rows of the same texts. Without RESULTS the trace is replayed, under -p or a usual set;
-without --trace it takes the small packaged trace. Sections about single rounds need the
-trace: the one named, the one in a folder of confirm, or the packaged one.
+and measured rows of the same texts. Without RESULTS the trace is replayed, under -p or a usual set,
+of which what the trace or its models lack is left out; without --trace it takes the small packaged
+trace. Sections about single rounds need the trace: the one named, the one in a folder of confirm,
+or the packaged one.
 --optimum FILE is what `simlab optimize --out` wrote: the verdict is then about the policy chosen there.
 
   simlab report --out report.html
