@@ -16,9 +16,7 @@ from simlab.arrays import Doubles, Longs
 from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 
 # Whether a latency profile still holds: the seconds of rounds that ran, beside what it says of those very rounds.
-#
-# Other rounds than were expected play no part here, unlike in `simlab.analysis.confirm.errors`.
-
+# Other rounds than were expected play no part here, unlike in `prediction_errors`.
 
 FEWEST_ROUNDS = 20
 """Of so many drafted tokens, below which their seconds say little."""

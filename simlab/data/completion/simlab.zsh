@@ -129,7 +129,7 @@ _shtab_simlab_confirm_options=(
   "--from[run what \`simlab optimize --out FILE\` chose]:FILE:"
   "--prompts[prompts to record first\; see \`simlab record\`]:FILE:"
   "--cost[latency profile\: a cost file of exactly what is run, or a packaged one]:FILE:"
-  "--reprice[write that latency profile anew, corrected by the rounds that ran]:FILE:"
+  "--reprice[write that profile anew, corrected by the rounds that ran]:FILE:"
   "--limit[the first N prompts only]:N:"
   "--batch[decode N texts at a time (default\: each alone)]:N:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"

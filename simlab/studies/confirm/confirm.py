@@ -97,6 +97,9 @@ def confirm(options: ConfirmRequest) -> Confirmation:
         SimlabError: models, trace, policies, latency profile, log and options do not fit each other; nothing was run.
     """
     check_trackers(options.track)
+    reprice = path_or_none(options.reprice)
+    if reprice is not None and reprice.exists():
+        raise UsageError(f"--reprice names {reprice}, which is there already; give another name")
     optimum = None if options.choice is None else read_optimum(Path(options.choice))
     chosen_policies = () if optimum is None else optimum.run
     asked_for = given_policies(options.policies)
@@ -132,12 +135,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
             chosen = prior_choice(Path(options.choice), optimum, records, asked)
         with tracking(options.track, "confirm", lambda: _tracked_settings(run, recording, asked, cost)) as tracker:
             confirmation = run_confirmation(
-                run,
-                recording,
-                asked,
-                cost,
-                SummaryContext(in_sample, options.by, chosen),
-                path_or_none(options.reprice),
+                run, recording, asked, cost, SummaryContext(in_sample, options.by, chosen), reprice
             )
             if tracker.is_asked:
                 as_json = confirmation.to_json()

@@ -69,7 +69,7 @@ speeds and speedups are those of this mode, and nothing is predicted.
         None, "latency profile: a cost file of exactly what is run, or a packaged one", "FILE", read=Path
     )
     reprice: str | Path | None = option(
-        None, "write that latency profile anew, corrected by the rounds that ran", "FILE", read=Path
+        None, "write that profile anew, corrected by the rounds that ran", "FILE", read=Path, example="again.json"
     )
     limit: int | None = limit_option()
     batch: int | None = one_batch_option()

@@ -21,7 +21,7 @@ from simlab.analysis.confirm.table import (
     with_prompts,
 )
 from simlab.cost import GRID_STAGES, STAGES, is_plain
-from simlab.errors import CostError, TimeUpError, TraceError, UsageError
+from simlab.errors import CostError, TimeUpError, TraceError
 from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
@@ -325,7 +325,7 @@ def run_confirmation(
         with step("confirm", "the models are loaded"):
             setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
-        measured_prices = None if reprice is None else _file_to_correct(reprice, cost, prices, setup)
+        measured_prices = None if reprice is None else _file_to_correct(cost, prices, setup)
         predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s, begun)
@@ -372,10 +372,8 @@ def run_confirmation(
     return confirmation
 
 
-def _file_to_correct(out: Path, cost: Path | None, prices: Prices, setup: ConfirmSetup) -> CostFile:
+def _file_to_correct(cost: Path | None, prices: Prices, setup: ConfirmSetup) -> CostFile:
     """The cost file of the prediction."""
-    if out.exists():
-        raise UsageError(f"--reprice names {out}, which is there already; give another name")
     if prices.cost is None or setup.options.batch != 1:
         why = prices.no_latency_reason or "rounds of several texts at a time are not compared with it."
         raise CostError(f"--reprice corrects the latency profile of the prediction, and there is none. {why}")
