@@ -91,8 +91,9 @@ def show_round(
     policies = parse_policies([policy], TraceArtefacts(prices, recording, name))
     if len(policies) != 1:
         raise UsageError(f"`{policy}` names {len(policies)} policies; a round is of one, so name one")
-    if sequence is not None and not 0 <= sequence < len(recording.sequences()):
-        raise UsageError(f"{recording.location} holds {len(recording.sequences())} texts; there is no text {sequence}")
+    num_texts = len(recording.sequences())
+    if sequence is not None and sequence not in range(num_texts):
+        raise UsageError(f"{recording.location} holds {num_texts} texts; there is no text {sequence!r}")
     decode = decoder_of(recording) or (lambda ids: " ".join(map(str, ids)))
     check_needs(policies[0].policy, recording.holds(name))
     channels = channels_read([policies[0].policy])
@@ -104,8 +105,8 @@ def show_round(
         return RoundView(*telling, decode)
     recorded = next(iter(texts))
     all_rounds = list(rounds(policies[0].policy, recorded))
-    if not 0 <= number < len(all_rounds):
-        raise UsageError(f"the text has {len(all_rounds)} rounds under {policy}; there is no round {number}")
+    if number not in range(len(all_rounds)):
+        raise UsageError(f"the text has {len(all_rounds)} rounds under {policy}; there is no round {number!r}")
     return RoundView(recorded, all_rounds[number], decode)
 
 

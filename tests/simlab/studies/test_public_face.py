@@ -37,6 +37,8 @@ def test_a_round_is_shown_with_the_path_of_the_target() -> None:
         simlab.show_round(policy="ddtree:budget=4/8")
     with pytest.raises(simlab.SimlabError, match="there is no text 99"):
         simlab.show_round(sequence=99)
+    with pytest.raises(simlab.SimlabError, match="there is no text '0'"):
+        simlab.show_round(sequence="0")  # type: ignore[arg-type]
     with pytest.raises(simlab.SimlabError, match="there is no round 999"):
         simlab.show_round(sequence=0, number=999)
 
