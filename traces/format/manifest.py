@@ -277,7 +277,7 @@ def _check_location(location: str | Path) -> None:
             f"the recording in {location} is not finished; finish it with `simlab record ... --resume`, or put its "
             "parts together with `simlab merge`."
         )
-    raise TraceError(f"{location} holds no {MANIFEST}, so it is no trace; give the folder that `simlab record` wrote.")
+    raise TraceError(f"{location or '.'} holds no {MANIFEST}, so it is no trace; give one that `simlab record` wrote.")
 
 
 def manifest_from_text(text: str, where: str, location: str | Path) -> Manifest:
