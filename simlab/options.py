@@ -264,17 +264,20 @@ def _classes(kind: object) -> set[type]:
 
 def written(options: object) -> list[tuple[str, Option, Path]]:
     """The options that name what is written: as they are typed, how they are declared, and the path that was given."""
-    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option)]
     given = [
         (flags(field, typed)[-1], typed, getattr(options, field.name))
-        for field, typed in fields
-        if typed.writes or typed.example
+        for field, typed in declared(type(options))
+        if isinstance(typed, Option) and (typed.writes or typed.example)
     ]
     return [(name, typed, Path(path)) for name, typed, path in given if path is not None]
 
 
 def check_written(options: object) -> None:
-    """Refuse, before the work, a file that could not be written after it."""
+    """Refuse, before the work, a file that could not be written after it.
+
+    Raises:
+        UsageError: a folder stands where a file would be written.
+    """
     for name, typed, path in written(options):
         if typed.example and path.is_dir():
             raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
