@@ -33,6 +33,9 @@ NUM_DRAWS = 32
 
 _SEED = 2026
 
+_MOST_VALUES = 1 << 20
+"""So many values are drawn at a time."""
+
 
 def cell_prices(samples: CostSamples, visits: Visits) -> dict[Cell, float]:
     """The price of each cell that has samples, in seconds; unfinished profiles are allowed.
@@ -127,74 +130,103 @@ def num_visits(stage: str, seconds: Sequence[float], visits: Visits) -> int:
         seconds: its samples.
         visits: how they were taken.
     """
-    return len(_by_visit(seconds, visits.steps if is_plain(stage) else visits.rounds))
+    return len(seconds) // _at_once(len(seconds), visits.steps if is_plain(stage) else visits.rounds)
 
 
 def _prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[Cell, Doubles]:
     """Prices of each cell: as they are, ``[1]``, or once for each row of ``uniform``."""
     plain = _plain_prices(samples, visits, uniform)
-    rounds = {cell: seconds for cell, seconds in samples.items() if not is_plain(cell[0])}
     prices = {cell: plain[cell[2]] for cell in samples if cell[0] == PLAIN}
-    if not visits.paired:
-        return prices | {cell: _lower_quartiles(drawn) for cell, drawn in _drawn(rounds, visits.rounds, uniform)}
-    ratios = {cell: _ratios(cell, samples, visits) for cell in rounds}
-    return prices | {cell: plain[cell[2]] * np.median(drawn, axis=1) for cell, drawn in _drawn(ratios, 1, uniform)}
+    if visits.paired:
+        for cells, drawn in _drawn(_ratios(samples, visits), 1, uniform):
+            prices |= {cell: plain[cell[2]] * row for cell, row in zip(cells, np.median(drawn, axis=2), strict=True)}
+        return prices
+    rounds = {cell: seconds for cell, seconds in samples.items() if not is_plain(cell[0])}
+    for cells, drawn in _drawn(rounds, visits.rounds, uniform):
+        prices |= zip(cells, _lower_quartiles(drawn), strict=True)
+    return prices
 
 
 def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[int, Doubles]:
     """The price of a token of plain decoding at each context, of all its samples there."""
     steps = {cell: seconds for cell, seconds in samples.items() if cell[0] == PLAIN}
     parts: dict[int, list[Doubles]] = {}
-    for (_, _, context), drawn in _drawn(steps, visits.steps, uniform):
-        parts.setdefault(context, []).append(drawn)
+    for cells, drawn in _drawn(steps, visits.steps, uniform):
+        for (_, _, context), rows in zip(cells, drawn, strict=True):
+            parts.setdefault(context, []).append(rows)
     return {context: _lower_quartiles(np.concatenate(rows, axis=1)) for context, rows in parts.items()}
 
 
-def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
+def _ratios(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
     """Seconds of a stage, in the fastest round of each visit to a cell, over the fastest step of plain decoding.
 
     Of a round with a channel the channel's seconds alone are kept, and the fastest is that in which they are the least.
     """
-    stage, num_drafted, context = cell
-    plain = _by_visit(samples[plain_beside(stage), num_drafted, context], visits.steps)
-    of_stage = _by_visit(samples[cell], visits.rounds)
-    whole = GRID_STAGES if stage in GRID_STAGES else (stage,)
-    stages = [samples[stage, num_drafted, context] for stage in whole if (stage, num_drafted, context) in samples]
-    num = min(len(plain), *(len(_by_visit(seconds, visits.rounds)) for seconds in stages))
-    rounds = sum(_by_visit(seconds, visits.rounds)[:num] for seconds in stages)
-    fastest = np.argmin(rounds, axis=1)
-    ratios: list[float] = (of_stage[np.arange(num), fastest] / plain[:num].min(axis=1)).tolist()
+    rounds: dict[tuple[tuple[str, ...], int, int], None] = {}  # in the order of the samples
+    for stage, num_drafted, context in samples:
+        if not is_plain(stage):
+            rounds[GRID_STAGES if stage in GRID_STAGES else (stage,), num_drafted, context] = None
+    # Rounds with equally many samples are reckoned together.
+    alike: dict[tuple[tuple[tuple[str, int], ...], int], list[tuple[int, int]]] = {}
+    for whole, *setting in rounds:
+        sizes = tuple((stage, len(samples[stage, *setting])) for stage in whole if (stage, *setting) in samples)
+        alike.setdefault((sizes, len(samples[plain_beside(whole[0]), *setting])), []).append((setting[0], setting[1]))
+    ratios: dict[Cell, Doubles] = {}
+    for (sizes, _), settings in alike.items():
+        stages = [stage for stage, _ in sizes]
+
+        def by_visit(stage: str, at_once: int, settings: list[tuple[int, int]] = settings) -> Doubles:
+            return _by_visit(np.array([samples[stage, *setting] for setting in settings], np.float64), at_once)
+
+        plain = by_visit(plain_beside(stages[0]), visits.steps)
+        seconds = [by_visit(stage, visits.rounds) for stage in stages]
+        num = min(plain.shape[1], *(of_stage.shape[1] for of_stage in seconds))
+        fastest = np.argmin(sum(of_stage[:, :num] for of_stage in seconds), axis=2, keepdims=True)
+        for stage, of_stage in zip(stages, seconds, strict=True):
+            own = np.take_along_axis(of_stage[:, :num], fastest, axis=2)[:, :, 0] / plain[:, :num].min(axis=2)
+            ratios |= {(stage, *setting): row for setting, row in zip(settings, own, strict=True)}
     return ratios
 
 
 def _drawn(
-    values: Mapping[Cell, Sequence[float]], at_once: int, uniform: Doubles | None
-) -> Iterator[tuple[Cell, Doubles]]:
-    """The values of each cell, float64 ``[1, N]``; or those of visits drawn again, ``[B, N']``.
+    values: Mapping[Cell, Sequence[float] | Doubles], at_once: int, uniform: Doubles | None
+) -> Iterator[tuple[list[Cell], Doubles]]:
+    """Cells of equally many values, and these, float64 ``[C, 1, N]``; or of visits drawn again, ``[C, B, N']``.
 
     Visit ``floor(u * K)`` of K is drawn for each number u of ``uniform``, so that cells of equally many visits draw the
     same ones.
     """
+    alike: dict[int, list[Cell]] = {}
     for cell, seconds in values.items():
-        if uniform is None:
-            yield cell, np.array([seconds], np.float64)
-            continue
-        visited = _by_visit(seconds, at_once)
-        num = len(visited)
-        chosen = (uniform[:, : max(num - 1, 1)] * num).astype(np.int64)
-        yield cell, visited[chosen].reshape(len(uniform), -1)
+        alike.setdefault(len(seconds), []).append(cell)
+    for number, cells in alike.items():
+        step = max(_MOST_VALUES // max(number * (1 if uniform is None else len(uniform)), 1), 1)
+        for some in (cells[start : start + step] for start in range(0, len(cells), step)):
+            rows = np.array([values[cell] for cell in some], np.float64)
+            if uniform is None:
+                yield some, rows[:, None]
+                continue
+            visited = _by_visit(rows, at_once)
+            num = visited.shape[1]
+            chosen = (uniform[:, : max(num - 1, 1)] * num).astype(np.int64)
+            yield some, visited[:, chosen].reshape(len(some), len(uniform), -1)
 
 
-def _by_visit(seconds: Sequence[float], at_once: int) -> Doubles:
-    """Samples as float64 ``[visits, at_once]``; of fewer than one visit brings, each stands alone."""
-    at_once = at_once if len(seconds) >= at_once else 1
-    num = len(seconds) // at_once
-    return np.array(seconds[: num * at_once], np.float64).reshape(num, at_once)
+def _at_once(number: int, at_once: int) -> int:
+    """Samples that a visit brings, of so many; where these are fewer, each stands alone."""
+    return at_once if number >= at_once else 1
+
+
+def _by_visit(rows: Doubles, at_once: int) -> Doubles:
+    """Samples of cells, float64 ``[C, N]``, as ``[C, visits, at_once]``."""
+    at_once = _at_once(rows.shape[1], at_once)
+    num = rows.shape[1] // at_once
+    return rows[:, : num * at_once].reshape(len(rows), num, at_once)
 
 
 def _lower_quartiles(rows: Doubles) -> Doubles:
-    """The lower quartile of each row, float64 ``[B]``."""
-    quartiles: Doubles = np.quantile(rows, 0.25, axis=1)
+    """The lower quartile of each row, the values of which lie along the last axis."""
+    quartiles: Doubles = np.quantile(rows, 0.25, axis=-1)
     return quartiles
 
 

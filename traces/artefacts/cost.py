@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -434,8 +435,12 @@ def example_cost_files() -> list[Path]:
 
 def packaged_for(target: ModelInfo, drafter: ModelInfo, block_size: int) -> dict[str, CostFile]:
     """The shipped cost files of these models and this block, by name."""
-    files = {path.stem: read_cost_file(path) for path in packaged_cost_files()}
+    files = {path.stem: _read_shipped(path) for path in packaged_cost_files()}
     return {name: file for name, file in files.items() if file.fits(target, drafter, block_size)}
+
+
+_read_shipped = cache(read_cost_file)
+"""What comes with simlab is read once: it stays as it is."""
 
 
 def find_packaged(

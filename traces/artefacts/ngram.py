@@ -7,6 +7,7 @@ the two.
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -169,5 +170,9 @@ def packaged_ngram_files() -> list[Path]:
 
 def find_packaged_ngram(tokenizer_digest: str) -> NGramFile | None:
     """The first shipped counts for a tokenizer."""
-    files = (read_ngram_file(path) for path in packaged_ngram_files())
+    files = map(_read_shipped, packaged_ngram_files())
     return next((file for file in files if same_tokenizer(file.tokenizer_digest, tokenizer_digest)), None)
+
+
+_read_shipped = cache(read_ngram_file)
+"""What comes with simlab is read once: it stays as it is."""

@@ -1,6 +1,7 @@
 """Fitted tables on disk: what policies were calibrated with, and on which record."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -130,8 +131,12 @@ def packaged_table_files() -> list[Path]:
 
 def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_size: int) -> TableFile | None:
     """The first shipped table of a kind for these models and this block."""
-    files = (read_table_file(path) for path in packaged_table_files())
+    files = map(_read_shipped, packaged_table_files())
     return next((file for file in files if file.kind == kind and file.fits(target, drafter, block_size)), None)
+
+
+_read_shipped = cache(read_table_file)
+"""What comes with simlab is read once: it stays as it is."""
 
 
 def _array(value: object) -> Doubles:

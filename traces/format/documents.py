@@ -79,10 +79,13 @@ class JsonFields:
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers."""
-        values = cast(list[object], self._typed(key, (list,), "a list of numbers"))
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        values = cast(list[float], self._typed(key, (list,), "a list of numbers"))
+        if not set(map(type, values)) <= {int, float}:
             raise self._wrong(key, "a list of numbers", values)
-        return tuple(self._float(key, value) for value in cast(list[float], values))
+        try:
+            return tuple(map(float, values))
+        except OverflowError as error:
+            raise self._wrong(key, "a list of numbers that a float64 holds", values) from error
 
     def objects(self, key: str) -> list["JsonFields"]:
         """A list of objects."""
