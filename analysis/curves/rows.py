@@ -5,7 +5,7 @@ to other roots; that is what a replay is for. Here rules are held against each o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -117,6 +117,10 @@ RootScan: TypeAlias = Callable[[RootPart], Found]
 """What is asked of some roots; it can be pickled, and what it finds too."""
 
 
+MOST_KEPT = 1 << 28
+"""Bytes of expected tokens that are kept between looks at the same roots."""
+
+
 class Roots(Protocol):
     """The roots at which rules decide on a tree's size, looked at as often as is asked."""
 
@@ -144,12 +148,23 @@ class CurveRoots:
     texts: Callable[[], Iterable[RecordedTexts]]
     chosen: Callable[[RecordedTexts], Longs] | None = None
     advance: Callable[[int], object] = int
+    _kept: dict[tuple[str, int], list[tuple[pl.DataFrame, RootPart, int]]] = field(default_factory=dict, init=False)
 
     def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
-        """Some roots after the other."""
+        """Some roots after the other; what they bring is kept for the next time where all of it has room."""
+        for where, part, num_roots in self._kept.get((order.key, most)) or self._read(order, most):
+            yield where, look(part)
+            self.advance(num_roots)
+
+    def _read(self, order: BestFirst, most: int) -> Iterator[tuple[pl.DataFrame, RootPart, int]]:
+        parts, size = list[tuple[pl.DataFrame, RootPart, int]](), 0
         for texts in self.texts():
-            yield scan_roots(texts, self.chosen, order, most, look)
-            self.advance(len(texts.roots.token_indices))
+            found = (*root_part(texts, self.chosen, order, most), len(texts.roots.token_indices))
+            size += found[1].expected.tokens.nbytes
+            parts = [*parts, found] if size <= MOST_KEPT else []
+            yield found
+        if parts:
+            self._kept[order.key, most] = parts
 
 
 def scan_roots(
@@ -159,20 +174,27 @@ def scan_roots(
     most: int,
     look: RootScan[Found],
 ) -> tuple[pl.DataFrame, Found]:
-    """Where the roots of some texts are that count, and what is found there.
+    """Where the roots of some texts are that count, and what is found there: the arguments are those of `root_part`."""
+    where, part = root_part(texts, chosen, order, most)
+    return where, look(part)
+
+
+def root_part(
+    texts: RecordedTexts, chosen: Callable[[RecordedTexts], Longs] | None, order: BestFirst, most: int
+) -> tuple[pl.DataFrame, RootPart]:
+    """Where the roots of some texts are that count, and what their rounds bring.
 
     Args:
         texts: with draft rows.
         chosen: which roots count, int64; None: all.
         order: of nodes.
         most: nodes that are looked at.
-        look: what is asked.
     """
     counted = np.arange(len(texts.roots.token_indices)) if chosen is None else chosen(texts)
     where = _where(texts, counted)
     scores = order.layer(texts, most, with_scores=True).score_rows[counted]
     expected = tokens_of_roots(scores, texts.contexts[counted])
-    return where, look(RootPart(expected, where["sequence"].to_numpy().astype(np.int64)))
+    return where, RootPart(expected, where["sequence"].to_numpy().astype(np.int64))
 
 
 def curve_rows(

@@ -162,15 +162,16 @@ def _ratios(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
 
     Of a round with a channel the channel's seconds alone are kept, and the fastest is that in which they are the least.
     """
-    rounds: dict[tuple[tuple[str, ...], int, int], None] = {}  # in the order of the samples
-    for stage, num_drafted, context in samples:
-        if not is_plain(stage):
-            rounds[GRID_STAGES if stage in GRID_STAGES else (stage,), num_drafted, context] = None
+    rounds = {
+        (GRID_STAGES if stage in GRID_STAGES else (stage,), n, context)
+        for stage, n, context in samples
+        if not is_plain(stage)
+    }
     # Rounds with equally many samples are reckoned together.
     alike: dict[tuple[tuple[tuple[str, int], ...], int], list[tuple[int, int]]] = {}
-    for whole, *setting in rounds:
-        sizes = tuple((stage, len(samples[stage, *setting])) for stage in whole if (stage, *setting) in samples)
-        alike.setdefault((sizes, len(samples[plain_beside(whole[0]), *setting])), []).append((setting[0], setting[1]))
+    for whole, n, context in rounds:
+        sizes = tuple((stage, len(samples[stage, n, context])) for stage in whole if (stage, n, context) in samples)
+        alike.setdefault((sizes, len(samples[plain_beside(whole[0]), n, context])), []).append((n, context))
     ratios: dict[Cell, Doubles] = {}
     for (sizes, _), settings in alike.items():
         stages = [stage for stage, _ in sizes]

@@ -177,6 +177,15 @@ def test_two_machines_and_edge_models_are_what_each_is_alone() -> None:
         assert (own.budget, own.rate) == (setting.budget, setting.rate)
 
 
+def test_what_has_no_room_is_reckoned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, table = made_up_texts(4, 6), random_table(np.random.default_rng(4), MOST)
+    kept, setting = rows_of(texts, table)
+    monkeypatch.setattr("simlab.analysis.curves.rows.MOST_KEPT", 2000)
+    again, other = rows_of(texts, table)
+    assert again.equals(kept)
+    assert (other.budget, other.rate) == (setting.budget, setting.rate)
+
+
 def summed(seed: int) -> tuple[pl.DataFrame, CurveSetting, CurveSummary]:
     rows, setting = rows_of(made_up_texts(seed, 12), random_table(np.random.default_rng(seed), MOST))
     (whole,) = curve_summaries(rows, [setting])
