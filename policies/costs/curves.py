@@ -30,6 +30,9 @@ from simlab.policies.costs.cell_prices import NUM_DRAWS, Cell, CostSamples, cell
 _BASES = 4
 """So many squares of numbers are in memory while one is made."""
 
+_CLOSER = 1e-12
+"""What is less than this is rounding, of seconds as a share of the longest."""
+
 RAW, CONVEX = "raw", "convex"
 VIEWS = (RAW, CONVEX)
 
@@ -64,8 +67,19 @@ def closest_convex(seconds: Doubles) -> Doubles:
     scale = float(seconds.max())
     if scale == 0 or len(seconds) == 1:
         return seconds.copy()
-    basis, lengths = _basis(len(seconds))
-    weights, _ = nnls(basis, seconds / scale)
+    (basis, lengths), wanted = _basis(len(seconds)), seconds / scale
+    # A few hinges are used, and all of them together take long: begin with those at which the curve bends upwards, and
+    # add those that would bring it closer until none would, which is the best of all (Karush, Kuhn and Tucker).
+    tried = np.concatenate([[True, True], np.diff(wanted, n=2) > _CLOSER])
+    while True:
+        weights = np.zeros(len(seconds))
+        weights[tried] = nnls(basis[:, tried], wanted)[0]
+        closer = np.where(tried, 0.0, basis.T @ (wanted - basis @ weights))
+        around = np.pad(closer, 1)
+        more = (closer > _CLOSER) & (closer >= around[:-2]) & (closer >= around[2:])
+        if not more.any():
+            break
+        tried |= more
     slopes = np.cumsum(weights[1:] / lengths[1:])
     convex: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
     return convex
