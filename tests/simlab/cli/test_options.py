@@ -10,7 +10,7 @@ from commands import ran, refusal_of
 
 from simlab.cli import main
 from simlab.cli.parser import Parser
-from simlab.errors import SimlabError
+from simlab.errors import SimlabError, UsageError
 from simlab.options import Option, declared, flags
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.record.options import RecordOptions
@@ -56,17 +56,23 @@ def test_every_command_has_options_and_something_to_run(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_number_is_one_in_plain_digits_that_a_machine_can_hold(command: str) -> None:
-    numbers = [one for one in parser_of(command)._actions if one.option_strings and one.type and is_number(one)]
-    for action in numbers:
+    whole, parser = main.parser_for(*command.split()), parser_of(command)
+
+    def refused(typed: str) -> str:
+        with pytest.raises(UsageError) as error:
+            whole.read([*command.split(), typed])
+        return str(error.value)
+
+    for action in (one for one in parser._actions if one.option_strings and one.type and is_number(one)):
         option = action.option_strings[-1]
+        assert refusal_of(*command.split(), f"{option}=x") == f"simlab: {refused(f'{option}=x')}\n"
         for value in ("", "x", "1_0", "٣", "３", "nan", "1e999", "9" * 400, "9" * 5000):
-            said = refusal_of(*command.split(), f"{option}={value}")
+            said = refused(f"{option}={value}")
             assert f"argument {'/'.join(action.option_strings)}: expected" in said, (option, value[:9])
             assert len(said) < 500
         if isinstance(read(action, "7"), int):
             for value in ("-1", "+5", "1e3", "0.5", str(2**63)):
-                said = refusal_of(*command.split(), f"{option}={value}")
-                assert f"{option}: expected a whole number" in said, (option, value)
+                assert f"{option}: expected a whole number" in refused(f"{option}={value}"), (option, value)
 
 
 def needed(parser: Parser, but: str) -> list[str]:
