@@ -159,10 +159,10 @@ class CurveRoots:
     def _read(self, order: BestFirst, most: int) -> Iterator[tuple[pl.DataFrame, RootPart, int]]:
         parts, size = list[tuple[pl.DataFrame, RootPart, int]](), 0
         for texts in self.texts():
-            found = (*root_part(texts, self.chosen, order, most), len(texts.roots.token_indices))
-            size += found[1].expected.tokens.nbytes
-            parts = [*parts, found] if size <= MOST_KEPT else []
-            yield found
+            where, part = root_part(texts, self.chosen, order, most)
+            size += part.expected.tokens.nbytes
+            parts = [*parts, (where, part, len(texts.roots.token_indices))] if size <= MOST_KEPT else []
+            yield where, part, len(texts.roots.token_indices)
         if parts:
             self._kept[order.key, most] = parts
 

@@ -188,11 +188,6 @@ def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[CalibrationQuali
     return [(_quality(parts, identity, span), _quality(parts, maps, span)) for span in spans]
 
 
-def quality(counts: EdgeCounts, edge_map: Doubles) -> CalibrationQuality:
-    """How well a map, float64 ``[D, 2, classes, 2]``, fits some candidates, all depths together."""
-    return _quality([counts], [edge_map], slice(0, len(counts.numbers)))
-
-
 def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) -> CalibrationQuality:
     loss, by_prob = 0.0, np.zeros((2, 3, _NUM_ECE_BINS))  # all and first candidates; number, sum of probs, hits
     for counts, edge_map in zip(parts, maps, strict=True):

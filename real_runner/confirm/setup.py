@@ -246,6 +246,7 @@ class ConfirmSetup:
             "--device": machine_of(self.options.device, self.models.target.placement),
             **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
             "--limit": self.options.limit,
+            **({} if self.trace.within is None else {"texts within the contexts of --cost": len(self.records)}),
             "--repeats": self.options.repeats,
             **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
             **({"--channel": digests} if digests else {}),

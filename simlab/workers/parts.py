@@ -37,6 +37,11 @@ class Part:
         """Whether it is the only part."""
         return self.count == 1
 
+    @property
+    def note(self) -> str:
+        """The line that says that a table is of a part."""
+        return f"This is part {self} of the prompts alone; `simlab merge` puts the files of all {self.count} together."
+
     def strided(self, total: int) -> range:
         """Every count-th number below a total: parts have alike shares of whatever follows each other.
 

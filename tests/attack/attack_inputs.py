@@ -10,13 +10,13 @@ from pathlib import Path
 
 import polars as pl
 from made_up_costs import filled
+from synthetic_traces import SyntheticChannels, write_synthetic_trace
 
 from simlab.cli.main import main
 from simlab.traces.adder import add_draft
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 from simlab.traces.texts import add_token_texts
 
 BOMB = 100_000_000

@@ -15,8 +15,7 @@ from attack_run import SETTINGS
 from damage_bytes import damage_bytes, damage_folder
 from damage_parquet import CHANGES, damage_parquet
 from damage_signed import sign_json, sign_table
-
-from simlab.traces.synthetic import write_synthetic_trace
+from synthetic_traces import write_synthetic_trace
 
 _ONE = ("--threads", "1")
 _TRACE = ("--trace", "trace")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from synthetic_traces import DRAFT, write_synthetic_trace
 
 import simlab
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -24,7 +25,6 @@ from simlab.traces.decoded import FOLDER, SWITCH, work_ahead
 from simlab.traces.format.files import draft_file
 from simlab.traces.format.schema import REPLAY_COLUMNS
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
 LENGTH, MEAN_POSITIONS = 500, 374
 """Tokens of a text at most, and positions of one in the mean: half of them end anywhere."""

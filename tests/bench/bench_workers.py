@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 import psutil
+from synthetic_traces import write_synthetic_trace
 
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 def peak_of(process: subprocess.Popen[bytes], ended: threading.Event, peaks: dict[str, int]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tiny_models
 from places import DOCS
+from synthetic_traces import write_synthetic_trace
 
 from simlab.cli.main import main
-from simlab.traces.synthetic import write_synthetic_trace
 
 PAGE = (DOCS / "how_to" / "many_machines.md").read_text(encoding="utf-8")
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from signed_files import signed
+from synthetic_traces import write_synthetic_trace
 
 from simlab.channels import POOL
 from simlab.recorded import RecordedSequence
@@ -12,7 +13,6 @@ from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import PoolColumns
 from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 WIDTH, STEPS = 3, 4
 """Nodes of a beam and children of each; passes behind that of the root."""

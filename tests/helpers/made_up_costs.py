@@ -12,7 +12,7 @@ from simlab.traces.artefacts.cost import Cell, CostFile, write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 
 SYNTHETIC = ModelInfo("synthetic", "", "synthetic")
-"""Target and drafter of the made-up traces of simlab.traces.synthetic."""
+"""Target and drafter of the made-up traces of synthetic_traces."""
 
 EMPTY = CostFile(
     device="Made-up CPU",

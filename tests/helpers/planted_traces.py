@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from made_up_costs import EMPTY
+from synthetic_traces import DRAFT, SyntheticHeads, shards_of, synthetic_manifest, synthetic_sequences
 
 from simlab.cost import PLAIN, STAGES
 from simlab.policies.parsing.parse import parse_policies
@@ -11,7 +12,6 @@ from simlab.sequence_replay import rounds
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.reader import Trace
-from simlab.traces.synthetic import DRAFT, SyntheticHeads, shards_of, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter
 
 PLANTED = 6

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import EMPTY, filled, random_table
 from places import REPOSITORY, TESTS
+from synthetic_traces import SyntheticChannels, write_synthetic_trace
 
 from simlab.cli.main import main
 from simlab.cost import CostTable
@@ -33,7 +34,6 @@ from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 from simlab.testing.random_texts import random_text_for
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 
 READER = TESTS / "helpers" / "check_conformance.py"
 PAGE = (REPOSITORY / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")

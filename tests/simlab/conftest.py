@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from made_up_costs import filled
+from synthetic_traces import write_synthetic_trace
 
 from simlab.cost import PLAIN
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 @pytest.fixture(scope="session")

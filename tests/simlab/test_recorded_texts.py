@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_depth import of_one_depth
+from synthetic_traces import write_synthetic_trace
 
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import hindsight_rounds
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None:

@@ -13,6 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killed_writers import Killed, kill_after
 from signed_files import signed
+from synthetic_traces import (
+    DRAFT,
+    SyntheticChannels,
+    synthetic_manifest,
+    synthetic_sequences,
+    write_synthetic_trace,
+)
 
 from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless, check_needs, replay_sequence
 from simlab.channels import (
@@ -41,13 +48,6 @@ from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import (
-    DRAFT,
-    SyntheticChannels,
-    synthetic_manifest,
-    synthetic_sequences,
-    write_synthetic_trace,
-)
 from simlab.traces.writer import TraceWriter
 
 LENGTH, KEPT, DEPTH, VOCAB = 9, 6, 3, 61

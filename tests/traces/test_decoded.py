@@ -17,6 +17,7 @@ from forged_files import mend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from killed_writers import Killed, kill_after
+from synthetic_traces import DRAFT, SyntheticHeads, write_synthetic_trace
 
 import simlab
 from simlab.errors import TraceError
@@ -26,7 +27,6 @@ from simlab.traces.fetching.store import stamp_of
 from simlab.traces.format import frames, shards
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
-from simlab.traces.synthetic import DRAFT, SyntheticHeads, write_synthetic_trace
 
 SHARD = "draft-synthetic-0000.parquet"
 ROWS, STAMP = ".decoded/draft-synthetic-0000.rows", ".decoded/draft-synthetic-0000.stamp"

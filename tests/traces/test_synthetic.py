@@ -7,10 +7,7 @@ import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from simlab.traces.inspect import check_trace
-from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import (
+from synthetic_traces import (
     DRAFT,
     SyntheticHeads,
     shards_of,
@@ -18,6 +15,9 @@ from simlab.traces.synthetic import (
     synthetic_sequences,
     write_synthetic_trace,
 )
+
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import open_trace
 from simlab.traces.writer import TraceWriter
 
 

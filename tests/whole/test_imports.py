@@ -55,7 +55,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decoded",),
         ("reader", "writer"),
         ("adder", "parts"),
-        ("imported", "inspect", "publishing", "synthetic", "texts"),
+        ("imported", "inspect", "publishing", "texts"),
     ),
     "policies": (
         ("edges", "costs", "settings"),

@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_550,
-    "traces": 11_520,
-    "policies": 14_450,
-    "analysis": 12_820,
+    "simlab": 28_570,
+    "traces": 11_160,
+    "policies": 14_480,
+    "analysis": 12_840,
     "real_runner": 27_410,
-    "tests": 70_200,
+    "tests": 70_400,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 531
+MOST_PRODUCT_MODULES = 530
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 VAGUE_VARIABLES = {"found", "handed", "one", "said", "told"}
 """Names of variables that do not say what they hold; convention 5."""

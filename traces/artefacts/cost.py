@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cached_property
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from simlab.traces.format.documents import (
     check_digest,
     in_lines,
     read_document,
+    read_once,
     value_of,
     with_digest,
 )
@@ -63,12 +64,7 @@ class CostChannel:
     units: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        if (
-            not self.units
-            or self.units[0] < 1
-            or any(low >= high for low, high in pairwise(self.units))
-            or self.units[-1] > MOST_COUNT
-        ):
+        if not self.units or self.units[0] < 1 or not _rise(self.units) or self.units[-1] > MOST_COUNT:
             raise ValueError(f"units of a channel must rise from 1, up to {MOST_COUNT:,}; got {self.units}")
 
     @property
@@ -145,7 +141,7 @@ Cell = tuple[str, int, int]
 """What was timed: stage, drafted tokens (the root not counted; of a channel its units), tokens before the root."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CostFile:
     """Measured seconds of each stage on one machine, with all that they depend on.
 
@@ -331,7 +327,7 @@ class CostFile:
         """The threads in words."""
         return f"{self.threads} thread" + ("" if self.threads == 1 else "s")
 
-    @property
+    @cached_property
     def cost_id(self) -> str:
         """Content id of everything, the samples included."""
         return content_id(self.to_json())
@@ -404,6 +400,9 @@ def read_cost_file(path: str | Path) -> CostFile:
     return file
 
 
+read_packaged_cost = read_once(read_cost_file)
+
+
 def check_not_alike(file: CostFile, where: str) -> None:
     """Refuse passes that all take the same time to the last digit, which no clock measures: nothing was.
 
@@ -435,12 +434,8 @@ def example_cost_files() -> list[Path]:
 
 def packaged_for(target: ModelInfo, drafter: ModelInfo, block_size: int) -> dict[str, CostFile]:
     """The shipped cost files of these models and this block, by name."""
-    files = {path.stem: _read_shipped(path) for path in packaged_cost_files()}
-    return {name: file for name, file in files.items() if file.fits(target, drafter, block_size)}
-
-
-_read_shipped = cache(read_cost_file)
-"""What comes with simlab is read once: it stays as it is."""
+    files = [(path.stem, read_packaged_cost(path)) for path in packaged_cost_files()]
+    return {name: file for name, file in files if file.fits(target, drafter, block_size)}
 
 
 def find_packaged(

@@ -7,7 +7,6 @@ the two.
 
 import json
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,7 @@ import polars as pl
 
 from simlab.arrays import Ints, read_only
 from simlab.errors import TraceError
-from simlab.traces.format.documents import Json, JsonFields, check_digest, value_of, with_digest
+from simlab.traces.format.documents import Json, JsonFields, check_digest, read_once, value_of, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.manifest import same_tokenizer
 from simlab.traces.format.tables import ENTRY, table_facts
@@ -170,9 +169,8 @@ def packaged_ngram_files() -> list[Path]:
 
 def find_packaged_ngram(tokenizer_digest: str) -> NGramFile | None:
     """The first shipped counts for a tokenizer."""
-    files = map(_read_shipped, packaged_ngram_files())
+    files = map(_read_packaged, packaged_ngram_files())
     return next((file for file in files if same_tokenizer(file.tokenizer_digest, tokenizer_digest)), None)
 
 
-_read_shipped = cache(read_ngram_file)
-"""What comes with simlab is read once: it stays as it is."""
+_read_packaged = read_once(read_ngram_file)

@@ -1,7 +1,6 @@
 """Fitted tables on disk: what policies were calibrated with, and on which record."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from simlab.traces.format.documents import (
     check_digest,
     in_lines,
     read_document,
+    read_once,
     value_of,
     with_digest,
 )
@@ -131,12 +131,11 @@ def packaged_table_files() -> list[Path]:
 
 def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_size: int) -> TableFile | None:
     """The first shipped table of a kind for these models and this block."""
-    files = map(_read_shipped, packaged_table_files())
+    files = map(_read_packaged, packaged_table_files())
     return next((file for file in files if file.kind == kind and file.fits(target, drafter, block_size)), None)
 
 
-_read_shipped = cache(read_table_file)
-"""What comes with simlab is read once: it stays as it is."""
+_read_packaged = read_once(read_table_file)
 
 
 def _array(value: object) -> Doubles:

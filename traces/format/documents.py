@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -277,6 +277,12 @@ def read_document(typed: str | Path, kind: DocumentKind, shipped: Sequence[Path]
     fields = JsonFields(values, str(typed))
     check_version(fields, kind.version, kind.again)
     return fields
+
+
+def read_once(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """A reader of files that come with simlab, which most commands look at, and more than once."""
+    kept = lru_cache(lambda path, _written_ns: read(path))
+    return lambda path: kept(path, path.stat().st_mtime_ns)
 
 
 def check_version(fields: JsonFields, newest: int, again: str) -> None:

@@ -124,15 +124,20 @@ def write_results(
     write_table(path, checked_results(rows), facts | ({} if part is None else part.facts()))
 
 
-def read_results(path: str | Path) -> Results:
+def read_results(path: str | Path, whole: bool = True) -> Results:
     """The rows of a result file, for figures: every policy has the same texts.
+
+    Args:
+        path: of the file.
+        whole: whether a part of a replay is refused.
 
     Raises:
         TraceError: the file is missing, damaged, was changed, or holds something else; a row says what cannot be, or
             a policy lacks texts that others have; or it is a part of a replay.
     """
     rows, _ = read_unfinished_results(path)
-    check_whole(path, results_part(path))
+    if whole:
+        check_whole(path, results_part(path))
     missing = find_missing_rows(rows)
     if missing is not None:
         raise TraceError(

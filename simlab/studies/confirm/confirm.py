@@ -121,12 +121,13 @@ def confirm(options: ConfirmRequest) -> Confirmation:
         run = ConfirmOptions(**given_for(ConfirmOptions, options) | changed)
     with exclusive_lock(run.out / LOG):
         check_out(run.out, options.resume)
+        predicting = [] if cost is None or run.batch_invariant else [cost]
         if options.prompts is None:
-            recording = opened(options.trace)
+            recording = opened(options.trace, predicting)
         else:
             first, _ = _policies_on(_trace_of_models(options.target, options.draft), typed, options)
             _check_no_channels(first)
-            recording = _recorded(first, options)
+            recording = opened(_recorded(first, options), predicting)
         asked, in_sample = _policies_on(recording, typed, options)
         chosen = None
         if options.choice is not None and optimum is not None:

@@ -45,7 +45,13 @@ from simlab.studies.replay.rows import channel_ids_read, columns_of_text, column
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading
 from simlab.traces.artefacts.confirmation import RESULTS, SUMMARY
-from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
+from simlab.traces.artefacts.cost import (
+    CostFile,
+    packaged_cost_files,
+    read_cost_file,
+    read_packaged_cost,
+    write_cost_file,
+)
 from simlab.traces.format.documents import JsonFields, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
@@ -252,7 +258,7 @@ def _shipped_prices(setup: ConfirmSetup) -> Prices:
 
     Those with notes were measured by an earlier simlab, or otherwise, and predict where they are asked for alone.
     """
-    shipped = {path: read_cost_file(path) for path in packaged_cost_files()}
+    shipped = {path: read_packaged_cost(path) for path in packaged_cost_files()}
     fitting = [path for path, file in shipped.items() if not file.notes and setup.price_difference(file) is None]
     if not fitting:
         return no_prices(_NO_PRICES.format(options=_profile_options(setup.options)))
@@ -379,7 +385,7 @@ def _file_to_correct(cost: Path | None, prices: Prices, setup: ConfirmSetup) -> 
         raise CostError(f"--reprice corrects the latency profile of the prediction, and there is none. {why}")
     if cost is not None:
         return read_cost_file(cost)
-    return next(file for file in map(read_cost_file, packaged_cost_files()) if file.cost_id == prices.cost_id)
+    return next(file for file in map(read_packaged_cost, packaged_cost_files()) if file.cost_id == prices.cost_id)
 
 
 def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:

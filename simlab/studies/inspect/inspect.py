@@ -34,7 +34,7 @@ from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.reader import PACKAGED_TRACES, open_trace, packaged_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
-from simlab.traces.results.files import read_results
+from simlab.traces.results.files import read_results, results_part
 from simlab.untrusted.visible import ShownText
 
 # What a drafter checkpoint is and holds, and whether it will run, read without torch.
@@ -401,9 +401,11 @@ def _confirmation(path: Path) -> tuple[dict[str, object], str]:
 
 
 def _results(path: Path) -> tuple[dict[str, object], str]:
-    results = read_results(path)
+    results = read_results(path, whole=False)
     if results.is_empty():
         raise UsageError(f"{path} is a result file without rows; make it again with `simlab replay --out FILE`")
+    noted = results_part(path)
+    of_replay = [] if noted is None else [noted.part.note]
     parts = results.partition_by(*_TOGETHER, maintain_order=True)
     tables, rows = [], []
     for part in parts:
@@ -413,5 +415,6 @@ def _results(path: Path) -> tuple[dict[str, object], str]:
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
         heading += "" if ids["cost_id"] is None else f" with the latency profile {ids['cost_id']}"
         tables.append(f"{heading}\n{summary_table(summaries)}\n\n{summary_notes(summaries, _UNPRICED)}")
-    value: dict[str, object] = {"kind": "results", "path": str(path), "rows": rows}
-    return value, "\n\n".join([f"results {path}, {results.height:,} rows", *tables])
+    value: dict[str, object] = {"kind": "results", "path": str(path)}
+    value |= {"part": None if noted is None else str(noted.part), "rows": rows}
+    return value, "\n\n".join([f"results {path}, {results.height:,} rows", *of_replay, *tables])

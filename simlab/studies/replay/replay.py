@@ -79,11 +79,6 @@ def replayed_part(part: Part, trace: Trace, draft: str, limit: int | None) -> No
     return NotedPart(part, of)
 
 
-def part_note(part: Part) -> str:
-    """The line that says that a table is of a part."""
-    return f"This is part {part} of the prompts alone; `simlab merge` puts the files of all {part.count} together."
-
-
 # How often routers took each of their routes.
 
 
@@ -181,19 +176,22 @@ class ReplayTable(StudyResult):
         return tuple(dict.fromkeys(filter(None, (machine.unpriced_note() for machine in self.machines))))
 
     def to_json(self) -> dict[str, object]:
-        """The value that ``simlab replay --json`` prints."""
+        """The value that ``simlab replay --json`` prints; its notes are of prompts, prices and policies left out."""
         value = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
         value |= {} if self.part is None else {"part": str(self.part)}
         value |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
+        of_prices = [(price.no_latency_reason, *price.caveats) for price in self.prices]
+        notes = [self.trace.left_out, *sum(of_prices, ()), *(machine.left_out for machine in self.machines)]
         return value | {
-            "unpriced": {label: why for machine in self.machines for label, why in machine.unpriced.items()}
+            "notes": list(dict.fromkeys(filter(None, notes))),
+            "unpriced": {label: why for machine in self.machines for label, why in machine.unpriced.items()},
         }
 
     def text(self) -> str:
         """The tables as ``simlab replay`` prints them."""
         first = heading(self.trace, self.draft, self.rows, *self.prices)
         parts = [within_width(first)]
-        parts += [] if self.part is None else [part_note(self.part)]
+        parts += [] if self.part is None else [self.part.note]
         parts += [tables_text(self.rows, self.prices, self.by)] if self.rows.height else []
         parts += [] if self.batch is None else [batch_note(self.batch)]
         parts += [routes_text(self.routes)] if self.routes else []

@@ -22,7 +22,7 @@ from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation, results_of
-from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files, read_cost_file
+from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files, read_packaged_cost
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
@@ -257,6 +257,6 @@ def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None)
             raise UsageError(f"--cost {cost} holds the latency profile {prices.cost_id}; the rows are of {cost_id}")
         return prices
     for path in [*packaged_cost_files(), *example_cost_files()]:
-        if read_cost_file(path).cost_id == cost_id:
+        if read_packaged_cost(path).cost_id == cost_id:
             return prices_for_trace(path, opened(trace, [path]), draft)
     return None

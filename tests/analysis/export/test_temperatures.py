@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
+from synthetic_traces import write_synthetic_trace
 
 from simlab.analysis.export.engine_costs import chain_positions, temperature_of
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.3, 3.0))

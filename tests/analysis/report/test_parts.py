@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_rows import result_row, seconds
 from summary_rows import with_draws
+from synthetic_traces import write_synthetic_trace
 
 from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import Chart, Grid, Section, TrustLabel, report_page
@@ -35,7 +36,6 @@ from simlab.studies.report.inputs import ReportInputs
 from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import results_frame
-from simlab.traces.synthetic import write_synthetic_trace
 
 TABLE = VerdictChoice(None, "on these very prompts", False)
 HELD_OUT = VerdictChoice("ddtree:budget=8", "on 40 prompts of dev", True)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import with_channel
+from synthetic_traces import add_synthetic_channels, write_synthetic_trace
 
 from simlab.channels import TRANSITIONS
 from simlab.columns import columns_of
@@ -22,7 +23,6 @@ from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import add_synthetic_channels, write_synthetic_trace
 
 UNITS = (2, 4)
 TREES: list[AnyPolicy] = [TreeFlash(budget, previous=3, top_k=3, channel=TRANSITIONS) for budget in (1, 4, 9)]

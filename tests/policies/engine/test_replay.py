@@ -15,6 +15,7 @@ from made_up_artefacts import FullArtefacts, channel_seconds
 from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
+from synthetic_traces import write_synthetic_trace
 
 from simlab.channels import BRANCHES, TARGET, TRANSITIONS
 from simlab.channels.rows import WHOLE_CHAIN
@@ -41,7 +42,6 @@ from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolCo
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, branch_lengths
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import BOUNDS, channel_ids_text
-from simlab.traces.synthetic import write_synthetic_trace
 from simlab.workers.threads import Threads
 
 # Settings under which each policy is replayed; a policy that is not here is so with its defaults.

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from commands import refusal_of
+from synthetic_traces import write_synthetic_trace
 
 from simlab.cli.main import main
 from simlab.traces.format.lock import exclusive_lock, lock_file
 from simlab.traces.results.files import read_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 NUM_SEQUENCES = 4
 BOTH = (("chain:length=1", "chain:length=2"), ("ddtree:budget=3", "ddtree:budget=4"))

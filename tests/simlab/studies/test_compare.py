@@ -9,12 +9,12 @@ import pytest
 from made_up_costs import filled
 from study_results import refused, rows_of, value_of
 from summary_rows import as_measured
+from synthetic_traces import SyntheticHeads, write_synthetic_trace
 
 import simlab
 from simlab.studies.compare import compare
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.results.files import read_results, write_results
-from simlab.traces.synthetic import SyntheticHeads, write_synthetic_trace
 
 TREE = "ddtree:budget=8"
 MEASURES = {"tokens_per_s", "speedup", "acceptance_length", "acceptance_length_macro"}

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled, sample_s
 from study_results import refused, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.analysis.curves.machines import CONVEX, FIRST
@@ -18,7 +19,6 @@ from simlab.studies.curves import curves
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
 

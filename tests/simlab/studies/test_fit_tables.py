@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from made_up_costs import SYNTHETIC
 from study_results import refused, rows_of, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.policies.edges.models import edge_map_of
@@ -21,7 +22,6 @@ from simlab.policies.fits.calibration import (
 from simlab.studies.fit_tables import fit_calibration, fit_price, fit_ranks
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 from study_results import merge_refusal, refused, value_of
 from summary_rows import as_measured
+from synthetic_traces import write_synthetic_trace
 
 from simlab.studies.inspect.inspect import inspect
 from simlab.studies.merge import merge
 from simlab.studies.replay.replay import replay
 from simlab.traces.results.files import read_results, read_unfinished_results, write_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 TEXTS = 5
 

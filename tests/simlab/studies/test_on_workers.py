@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from depth import some
 from ray_jobs import random_kills, ray_of_tests
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.errors import TraceError
 from simlab.studies.inputs.trace import TraceLocation, sample_trace, whole_prompts
 from simlab.studies.optimize.optimize import OptimizeResult
-from simlab.traces.synthetic import write_synthetic_trace
 
 POLICIES = ("ddtree:budget=4/16", "presto:budget=8", "calibrated:budget=8", "caddtree:budget=32")
 PRICES = "smollm2-135m-epyc-float32"

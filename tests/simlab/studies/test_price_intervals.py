@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up_costs import BASE_S, EMPTY
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.studies.replay.replay import ReplayTable
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
 
 VISITS, NODES = 24, 8
 NOISY = ("verify", NODES, 256)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled
 from study_results import refused, value_of
+from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
@@ -16,7 +17,6 @@ from simlab.studies.optimize.optimize import optimize
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.cost import CostChannel, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
-from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 ROUTER = 'router:routes="ddtree:budget=8|ar|chain:length=2",cuts="0.5|2"'
 BOTH = (ROUTER, "ddtree:budget=8")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from made_up_costs import EMPTY, filled
 from study_results import refused, rows_of, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.studies.scoring import scoring
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
 
 LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from study_results import refused
+from synthetic_traces import write_synthetic_trace
 
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -20,7 +21,6 @@ from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import Trace, open_trace, packaged_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 FITS: dict[str, Callable[..., object]] = {"calibration": fit_calibration, "ranks": fit_ranks, "ngram": fit_ngram}
 KINDS = {"calibration": "calibrated:table=", "ranks": "sequoia:table=", "ngram": "presto:ngram="}

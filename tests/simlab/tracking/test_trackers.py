@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from commands import json_of
 from confirm_runs import make
+from synthetic_traces import write_synthetic_trace
 from training_runs import (
     arguments,
     eagle3_arguments,
@@ -24,7 +25,6 @@ from training_runs import (
 )
 
 from simlab.cli.main import main
-from simlab.traces.synthetic import write_synthetic_trace
 
 CAP = ("--objective", "acceptance_length", "--node-cap", "8")
 SEARCH = ("optimize", *CAP, "-p", "ddtree:budget=2/4", "--json", "--threads", "1")

@@ -12,6 +12,7 @@ from commands import ran
 from file_server import serving_files
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.analysis.export.paper import PaperOptions, paper_tables
@@ -20,7 +21,6 @@ from simlab.cli import main as main_module
 from simlab.cli.main import main
 from simlab.errors import USER_CODE
 from simlab.traces.results.files import write_results
-from simlab.traces.synthetic import write_synthetic_trace
 from simlab.untrusted import visible as visible_module
 from simlab.untrusted.visible import VisibleOutput, visible, visible_html
 

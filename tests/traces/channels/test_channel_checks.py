@@ -10,6 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_oracle import candidates_are_broken, changed, pool_is_broken
+from synthetic_traces import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows
 from simlab.errors import TraceError
@@ -28,7 +29,6 @@ from simlab.traces.format.checks import WHOLE, firsts_of, refuse
 from simlab.traces.format.frames import DraftColumns
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
-from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
 KEPT, LENGTH, VOCAB, DEPTH = 5, 7, 29, 3
 RECORDS = synthetic_sequences(3, 3, LENGTH, DEPTH, KEPT, VOCAB, SyntheticHeads(tie_share=0.5, extra=3))

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from forged_files import forge, mend
 from signed_files import signed
+from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 
 from simlab.errors import TraceError
 from simlab.traces.channels.shards import read_channel_rows
 from simlab.traces.format.shards import Shard
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 FILES = [
     "channel-transitions-0000.parquet",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving_files
 from hub_server import serving
+from synthetic_traces import DRAFT, write_synthetic_trace
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched as web
@@ -19,7 +20,6 @@ from simlab.traces.fetching.addresses import web_file
 from simlab.traces.format.documents import with_digest
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
 NAME = "draft-synthetic-0000.parquet"
 

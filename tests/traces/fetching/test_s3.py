@@ -9,11 +9,11 @@ from urllib.request import Request, urlopen
 import pytest
 from commands import output_of
 from planted_traces import rows_of
+from synthetic_traces import DRAFT, write_synthetic_trace
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
 # An empty store of buckets on this machine, moto's, which s3fs is told to ask.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving_files
 from planted_traces import rows_of
+from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched, store
@@ -20,7 +21,6 @@ from simlab.traces.fetching.fetched import fetched_file
 from simlab.traces.fetching.store import ITEMS_AHEAD, THREADS, held, make_room
 from simlab.traces.format.files import draft_file
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 SEQUENCES, SHARDS = 12, 9
 NAME = draft_file(DRAFT, 0)

@@ -10,6 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_oracle import changed, draft_is_broken, text_is_broken, tokens_are_broken
+from synthetic_traces import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_SEED
@@ -25,7 +26,6 @@ from simlab.traces.format.checks import (
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter
 
 KEPT, LENGTH, VOCAB = 5, 9, 29

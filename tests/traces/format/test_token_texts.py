@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from commands import refusal_of
+from synthetic_traces import write_synthetic_trace
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
@@ -15,7 +16,6 @@ from simlab.studies.inputs.trace import decoder_of, sample_trace
 from simlab.traces.format.files import TOKEN_TEXTS
 from simlab.traces.format.token_texts import text_of_tokens
 from simlab.traces.reader import open_trace, packaged_trace
-from simlab.traces.synthetic import write_synthetic_trace
 from simlab.traces.texts import add_token_texts, tokens_of
 
 needs_tokenizer = pytest.mark.skipif(builtin.target_at_hand() is None, reason="the built-in target is not here")

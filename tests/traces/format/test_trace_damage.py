@@ -13,19 +13,19 @@ import polars as pl
 import pytest
 from forged_files import forge
 from signed_files import signed
-
-from simlab.errors import TraceError
-from simlab.traces.format.checks import find_problem
-from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
-from simlab.traces.inspect import check_trace
-from simlab.traces.reader import packaged_trace
-from simlab.traces.synthetic import (
+from synthetic_traces import (
     DRAFT,
     SyntheticHeads,
     synthetic_manifest,
     synthetic_sequences,
     write_synthetic_trace,
 )
+
+from simlab.errors import TraceError
+from simlab.traces.format.checks import find_problem
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import packaged_trace
 from simlab.traces.writer import TraceWriter
 
 

@@ -7,13 +7,13 @@ from typing import IO
 import polars as pl
 import pytest
 from killed_writers import Killed, kill_after
+from synthetic_traces import shards_of, synthetic_manifest, synthetic_sequences
 
 from simlab.errors import TraceError
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.inspect import check_trace
-from simlab.traces.synthetic import shards_of, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter
 
 LENGTH, KEPT = 12, 8

@@ -9,12 +9,7 @@ import pytest
 from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from simlab.errors import TraceError
-from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, text_digest
-from simlab.traces.inspect import check_trace
-from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import (
+from synthetic_traces import (
     DRAFT,
     SyntheticHeads,
     shards_of,
@@ -22,6 +17,11 @@ from simlab.traces.synthetic import (
     synthetic_sequences,
     write_synthetic_trace,
 )
+
+from simlab.errors import TraceError
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, text_digest
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import TraceWriter
 
 

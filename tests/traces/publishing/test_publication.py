@@ -17,12 +17,12 @@ from file_server import serving_files
 from hub_server import TOKEN, Hub, Said, run_commands, serving
 from planted_traces import rows_of
 from signed_files import signed
+from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 
 from simlab.cli.main import main
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.publishing.publication import publication, trace_card
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 HERE = "hf://datasets/org/traces"
 

@@ -10,6 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from summary_rows import as_measured
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.errors import TraceError
@@ -17,7 +18,6 @@ from simlab.traces.format.tables import ENTRY, read_table, rows_digest, write_ta
 from simlab.traces.results.checks import find_missing_rows, find_row_problem
 from simlab.traces.results.files import read_results, read_unfinished_results, write_results
 from simlab.traces.results.rows import OPTIONAL, results_frame, results_schema
-from simlab.traces.synthetic import write_synthetic_trace
 
 TEXTS = 4
 

@@ -128,7 +128,7 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
         ({"versions": {"torch": "1.0"}}, "measured with versions torch 1.0, and this run has"),
         ({"device": "Other CPU"}, "measured with device Other CPU, and this run has"),
         ({"block_size": 16}, "measured with block size 16, and this run has 4"),
-        ({"contexts": (16, 17), "samples": {}}, "simlab profile --contexts"),
+        ({"contexts": (16, 17), "samples": {}}, "give latencies at longer contexts"),
     ],
 )
 def test_other_prices_are_refused(
@@ -137,6 +137,32 @@ def test_other_prices_are_refused(
     file = replace(prices, **changes)
     write_cost_file(tmp_path / "cost.json", file if file.samples else filled(file))
     assert said in refusal(made, tmp_path / "out", cost=tmp_path / "cost.json")
+
+
+def test_prompts_beyond_the_contexts_of_a_cost_file_are_left_out_as_a_replay_does(
+    made: Made, prices: CostFile, tmp_path: Path
+) -> None:
+    longest: dict[str, int] = {}
+    for record in made.trace.sequences():
+        last = len(record.prompt.token_ids) + len(record.text) - 2
+        longest[record.prompt.prompt_id] = max(last, longest.get(record.prompt.prompt_id, 0))
+    reach = min(longest.values())
+    left_out = sum(last > reach for last in longest.values())
+    assert 0 < left_out < len(longest)
+    path = tmp_path / "cost.json"
+    write_cost_file(path, filled(replace(prices, contexts=(2, reach), samples={})))
+    found = confirmed(made, tmp_path / "out", cost=path)
+    assert f"Prompts left out: {left_out} of {len(longest)}, which have more than {reach} tokens" in " ".join(
+        found.text().split()
+    )
+    replayed, rows = rows_of(simlab.replay(made.trace, [POLICY], cost=path)), rows_of(found)
+    assert rows[POLICY]["num_texts"] == 2 * (len(longest) - left_out)
+    for label, row in rows.items():
+        assert {key: row[key] for key in replayed[label]} == replayed[label]
+    said = refused(confirmed, made, tmp_path / "out", resume=True)
+    assert "texts within the contexts of --cost" in said
+    again = confirmed(made, tmp_path / "out", cost=path, resume=True)
+    assert rows_of(again)[POLICY]["num_texts"] == rows[POLICY]["num_texts"]
 
 
 @pytest.mark.parametrize(

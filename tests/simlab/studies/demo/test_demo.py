@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from killed_writers import Killed, kill_after
 from study_results import refused
+from synthetic_traces import DRAFT, synthetic_sequences, write_synthetic_trace
 from tiny_models import make_pair
 
 from simlab.analysis.optimize.candidate_sums import prompt_hash
@@ -26,7 +27,6 @@ from simlab.studies.demo import live
 from simlab.studies.demo.demo import demo
 from simlab.studies.show_round import chain_accepted, most_telling_round, round_text
 from simlab.traces.artefacts.optimum import read_optimum
-from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 
 
 def spelled(ids: list[int]) -> str:

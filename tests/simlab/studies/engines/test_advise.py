@@ -10,12 +10,12 @@ import pytest
 from eagle3_traces import write_head_trace
 from places import TESTS
 from study_results import refused, rows_of, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.studies.engines.advise import advise
 from simlab.studies.engines.import_files import import_timings
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
 
 ENGINES = TESTS / "data" / "engines"
 POLICIES = ["chain:length=1/2/3", "ddtree:budget=2/4/8"]

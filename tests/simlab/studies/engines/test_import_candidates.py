@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import DOCS
 from study_results import refused, rows_of, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.channels import Transitions
 from simlab.studies.engines.import_files import import_files
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 TOP_K = 8
 

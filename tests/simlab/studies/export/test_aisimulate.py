@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from eagle3_traces import write_head_trace
 from engine_shapes import yaml_mapping
+from synthetic_traces import write_synthetic_trace
 
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.studies.export.export import export
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 FIELDS = {"kind", "params", "draft_model_path", "expected_accepted_tokens", "seed"}
 """Those of SchemeSpeculationConfig in aisimulate/config/engine.py of 0.13.0.dev; another one is refused."""

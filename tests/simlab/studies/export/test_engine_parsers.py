@@ -14,12 +14,12 @@ from eagle3_traces import write_head_trace
 from engine_shapes import yaml_mapping
 from engine_wheels import wheel_files
 from random_spark import make_spark
+from synthetic_traces import write_synthetic_trace
 from tiny_models import make_target, write_prompts
 
 from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.studies.export.export import export
 from simlab.studies.record import record
-from simlab.traces.synthetic import write_synthetic_trace
 
 HEAD_POLICIES = ("chain:length=3", "eagle3:budget=6,beam=3,top_k=3,steps=4")
 

@@ -30,6 +30,7 @@ from engine_shapes import (
 from places import DOCS
 from signed_files import signed
 from study_results import refused, rows_of, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.analysis.export.edge_llm import edge_llm_settings
@@ -48,7 +49,6 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.studies.export.export import ExportedFile, export
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
 CHAINS = ("chain", "chain:length=3")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from study_results import refused
+from synthetic_traces import write_synthetic_trace
 
 from simlab.analysis.export.paper import PaperOptions, default_label, labels_of, paper_tables
 from simlab.analysis.export.tables import Cell, ExportTable, escaped_latex, escaped_markdown, latex, markdown
@@ -18,7 +19,6 @@ from simlab.studies.compare import compare
 from simlab.studies.export.export import export
 from simlab.studies.replay.replay import ReplayTable, replay
 from simlab.traces.results.files import read_results, write_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 HOSTILE = r'my_tables\a|b/100%&{x}~^$#<y>"`*[z]'
 

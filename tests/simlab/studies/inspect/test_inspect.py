@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from made_up_costs import EMPTY
 from study_results import refused, value_of
+from synthetic_traces import SyntheticChannels, write_synthetic_trace
 
 import simlab
 from simlab.studies.inspect.inspect import inspect
@@ -15,7 +16,6 @@ from simlab.traces.artefacts.cost import packaged_cost_files, write_cost_file
 from simlab.traces.artefacts.ngram import packaged_ngram_files
 from simlab.traces.artefacts.table import packaged_table_files
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 
 CONFIG = {
     "architectures": ["DFlashDraftModel"],
@@ -141,8 +141,19 @@ def test_files_of_another_kind_are_one_sentence(tmp_path: Path) -> None:
     simlab.replay(trace, ["ddtree:budget=2"], rounds=rounds, out=results)
     assert "is a file of another kind" in refused(inspect, str(rounds))
     assert "ddtree:budget=2" in inspect(str(results)).text()
+    assert value_of(inspect(str(results)))["part"] is None
     other = write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"})
     assert str(other) in refused(inspect, str(other))
+
+
+def test_a_part_of_a_replay_is_shown_as_one(tmp_path: Path) -> None:
+    trace, part = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=12), tmp_path / "part.parquet"
+    replayed = value_of(simlab.replay(trace, ["ddtree:budget=2"], shard="1/2", out=part))
+    found = inspect(str(part))
+    assert "This is part 1/2 of the prompts alone; `simlab merge`" in found.text()
+    value = value_of(found)
+    assert value["part"] == "1/2"
+    assert [row["rounds"] for row in value["rows"]] == [row["rounds"] for row in replayed["rows"]]
 
 
 def test_a_file_that_this_user_may_not_read_is_no_file_of_another_kind(

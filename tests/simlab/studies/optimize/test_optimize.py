@@ -11,6 +11,7 @@ from head_traces import with_head
 from made_up_costs import filled
 from planted_traces import PLANTED, stairs, tokens_per_s, write_trace
 from study_results import refused, value_of
+from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.analysis.optimize.candidate_sums import prompt_hash
@@ -21,7 +22,6 @@ from simlab.studies.optimize.optimize import optimize
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 FILE = stairs(PLANTED, 0.010)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from made_up_costs import filled
 from study_results import refused, rows_of
+from synthetic_traces import write_synthetic_trace
 
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.results.files import read_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 JOINT, SINGLE, THROUGHPUT = "joint:budget=9", "ddtree:budget=9", "joint-throughput:budget=60"
 

@@ -10,6 +10,7 @@ import pytest
 from head_traces import with_head
 from made_up_costs import EMPTY, filled
 from study_results import refused, value_of
+from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 
 import simlab
 from simlab.cost import Visits
@@ -21,7 +22,6 @@ from simlab.totals import Totals
 from simlab.traces.artefacts.cost import CostChannel, read_cost_file, write_cost_file
 from simlab.traces.format.manifest_entries import BASE_RANK, ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 POLICY = "treeflash:budget=6,previous=2,top_k=3"
 BOTH = (POLICY, "ddtree:budget=6")

@@ -9,6 +9,7 @@ import pytest
 from made_up_costs import EMPTY, filled
 from planted_traces import tokens_per_s
 from study_results import refused, rows_of
+from synthetic_traces import write_synthetic_trace
 
 from simlab.analysis.table.summaries import STAGE_COLUMNS
 from simlab.policies.parsing.parse import parse_policies
@@ -19,7 +20,6 @@ from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("ddtree:budget=8/16",)
 DRAWN = ("autoregressive", "chain", "ddtree:budget=8", "ddtree:budget=16")

@@ -12,6 +12,7 @@ from depth import some
 from made_up_costs import two_machines
 from study_results import refused
 from summary_rows import as_measured
+from synthetic_traces import write_synthetic_trace
 
 from simlab.analysis.table.summaries import STAGE_COLUMNS
 from simlab.policies.engine import replay as engine
@@ -22,7 +23,6 @@ from simlab.traces.format.tables import ENTRY, write_table
 from simlab.traces.results import rounds_file
 from simlab.traces.results.files import read_results, write_results
 from simlab.traces.results.rounds_file import write_rounds
-from simlab.traces.synthetic import write_synthetic_trace
 
 KEYS = ("sequence", "policy_id", "text_id", "draft_id")
 POLICIES = ("ddtree:budget=2..4", "chain:length=1..2", "caddtree:budget=6")

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from study_results import merge_refusal, refused, value_of
+from synthetic_traces import write_synthetic_trace
 
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts
@@ -13,7 +14,6 @@ from simlab.studies.replay import run as replay_run
 from simlab.studies.replay.replay import replay
 from simlab.traces.results.files import NotedPart, read_unfinished_results, results_part, write_results
 from simlab.traces.results.rounds_file import write_rounds
-from simlab.traces.synthetic import write_synthetic_trace
 from simlab.workers.parts import Part
 
 POLICIES = ("ddtree:budget=2..4", "chain:length=2")

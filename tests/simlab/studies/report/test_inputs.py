@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_up_costs import filled
+from synthetic_traces import write_synthetic_trace
 
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.studies.replay.replay import replay as replayed
@@ -16,7 +17,6 @@ from simlab.studies.report.report import report
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.results.files import read_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 
 @pytest.fixture(scope="module")

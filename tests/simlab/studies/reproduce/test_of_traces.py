@@ -12,6 +12,14 @@ import pytest
 from commands import ran
 from made_up_costs import EMPTY, filled
 from study_results import refused, rows_of, value_of
+from synthetic_traces import (
+    DEFAULT_HEADS,
+    DRAFT,
+    SyntheticHeads,
+    shards_of,
+    synthetic_manifest,
+    synthetic_sequences,
+)
 
 import simlab
 from simlab.analysis.compare.averaging import both_means, find_ranking_flips
@@ -25,14 +33,6 @@ from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import (
-    DEFAULT_HEADS,
-    DRAFT,
-    SyntheticHeads,
-    shards_of,
-    synthetic_manifest,
-    synthetic_sequences,
-)
 from simlab.traces.writer import TraceWriter
 
 
