@@ -21,7 +21,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("researcher")
     (folder / "mine.py").write_text(_BLOCKS[0], encoding="utf-8")
     own, out = f"{folder / 'mine.py'}:SecondChoices:length=4", folder / "results.parquet"
-    said = output_of("replay", "-p", own, "-p", "ddtree:budget=8/16", "--out", out)
+    said = output_of("replay", "-p", own, "-p", "ddtree:budget=8/16", "--limit", 12, "--out", out)
     assert max(map(len, said.split("\n\n")[1].splitlines())) <= 100
     return out
 
