@@ -96,6 +96,10 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"out": tmp_path / "demo", "prompts": prompts, "minutes": 0.3, **models}
 
 
+STUDIES = ("record", "profile", "optimize", "confirm", "replay")
+"""What a demo calls, apart from its report."""
+
+
 def refused_again(*_arguments: object) -> NoReturn:
     pytest.fail("a step was done again")
 
@@ -107,7 +111,16 @@ def commands_of(shown: str) -> list[str]:
 def test_from_models_and_prompts_to_a_report(
     tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second run uses what is there, and says the same."""
+    """Each command that is shown makes the options that ran; a second run uses what is there, and says the same."""
+    ran: list[tuple[str, object]] = []
+    for name in STUDIES:
+        study = getattr(live, name)
+
+        def run(options: object, name: str = name, study: Any = study) -> object:  # noqa: ANN401
+            ran.append((name, options))
+            return study.run(options)
+
+        monkeypatch.setattr(live, name, SimpleNamespace(run=run))
     out, first = tiny["out"], demo(**tiny)
     shown, text = capsys.readouterr().err, first.text()
     assert text.lstrip().startswith("Verdict")
@@ -122,33 +135,17 @@ def test_from_models_and_prompts_to_a_report(
     summary = json.loads((out / "confirm" / "confirm.json").read_text(encoding="utf-8"))
     assert {one["lossless"] for one in summary["rows"]} <= {"exact", None}
     assert not first.has_failed
-    for name in ("record", "profile", "optimize", "confirm", "replay"):
-        monkeypatch.setattr(live, name, SimpleNamespace(run=refused_again))
-    assert demo(**tiny).text() == text
-
-
-def test_each_command_that_is_shown_means_what_was_run(
-    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Typed again it makes the same options."""
-    ran: list[tuple[str, object]] = []
-    for name in ("record", "profile", "optimize", "confirm", "replay"):
-        study = getattr(live, name)
-
-        def run(options: object, name: str = name, study: Any = study) -> object:  # noqa: ANN401
-            ran.append((name, options))
-            return study.run(options)
-
-        monkeypatch.setattr(live, name, SimpleNamespace(run=run))
-    demo(**tiny)
-    shown = commands_of(capsys.readouterr().err)
-    assert [words.split()[1] for words in shown] == [*(name for name, _ in ran), "report"]
-    assert options_typed(shlex.split(shown[-1])[1:])
-    for words, (_, options) in zip(shown, ran, strict=False):
+    typed = commands_of(shown)
+    assert [words.split()[1] for words in typed] == [*(name for name, _ in ran), "report"]
+    assert options_typed(shlex.split(typed[-1])[1:])
+    for words, (_, options) in zip(typed, ran, strict=False):
         made = options_typed(shlex.split(words)[1:])
         assert {one.name: str(getattr(made, one.name)) for one, _ in declared(type(made))} == {
             one.name: str(getattr(options, one.name)) for one, _ in declared(type(made))
         }
+    for name in STUDIES:
+        monkeypatch.setattr(live, name, SimpleNamespace(run=refused_again))
+    assert demo(**tiny).text() == text
 
 
 def options_typed(words: list[str]) -> object:
