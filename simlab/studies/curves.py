@@ -14,6 +14,7 @@ from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, RootScan
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
 from simlab.analysis.table.estimates import Figures
+from simlab.analysis.table.text import within_width
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -44,7 +45,7 @@ from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.price_resolution import step_resolution
-from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.prices import Prices, notes_on, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceJob, TraceSource, first_prompts, opened, trace_handle
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -225,6 +226,7 @@ class CurveTable(StudyResult):
             "policy": None if inputs.visits is None else inputs.visits.label,
             "budget": inputs.most,
             "in_sample": list(inputs.in_sample),
+            "notes": [*notes_on(inputs.trace, inputs.prices), *filter(None, [inputs.without])],
             "rows": [row for summary in curve_summaries(self.rows, self.settings, self.by) for row in summary.rows()],
             "fixed_budget_curves": [
                 {"edges": setting.edges, "cost_id": setting.cost_id, "tokens_per_s": setting.budget_curve.tolist()}
@@ -251,6 +253,7 @@ class CurveTable(StudyResult):
         lines = [
             f"{unimodality_verdict(whole, names)}\n",
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
+            *([within_width(f"         {inputs.trace.left_out}")] if inputs.trace.left_out else []),
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
             curves_text([*slices, *whole], {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),

@@ -32,7 +32,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, default_policies, in_sample_note, largest_budget
-from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.prices import Prices, notes_on, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import (
     TraceJob,
@@ -130,6 +130,7 @@ class ScoringTable(StudyResult):
             "nodes": inputs.limits.most,
             "width": inputs.limits.width,
             "in_sample": list(inputs.in_sample),
+            "notes": [*notes_on(inputs.trace, [inputs.prices]), *inputs.without],
             **lists,
         }
 
@@ -139,6 +140,7 @@ class ScoringTable(StudyResult):
         width = inputs.limits.width
         heading = (
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
+            *([f"         {inputs.trace.left_out}"] if inputs.trace.left_out else []),
             f"latency  {prices.heading if prices.cost is not None else prices.no_latency_reason}",
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
@@ -151,6 +153,7 @@ class ScoringTable(StudyResult):
                 for name, part in parts
             ),
             scoring_notes(self.details),
+            *map(within_width, prices.caveats),
             *inputs.without,
             *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
         ]

@@ -20,12 +20,12 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_570,
+    "simlab": 28_590,
     "traces": 11_160,
     "policies": 14_480,
     "analysis": 12_840,
     "real_runner": 27_410,
-    "tests": 70_400,
+    "tests": 70_410,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

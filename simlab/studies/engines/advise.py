@@ -97,17 +97,15 @@ class Advice(StudyResult):
             "prompts": self.prompts,
             "advice": self._sentences(),
             "engines": self.engine_lines(),
-            "notes": [*self._notes()],
+            "notes": [*self._first_notes(), *self._notes()],
             "rows": [batch.row() for batch in self.batches],
         }
 
     def text(self) -> str:
         """The page that ``simlab advise`` prints."""
         heading = f"{self.trace.label}, {self.prompts} prompts; speeds are predicted by replay."
-        caveats = dict.fromkeys(caveat for batch in self.batches for caveat in batch.of.caveats)
-        left_out = [self.trace.left_out] if self.trace.left_out else []
         parts = [
-            within_width(" ".join([heading, *left_out, *caveats])),
+            within_width(" ".join([heading, *self._first_notes()])),
             advice_table(self.batches),
             "\n".join(map(within_width, self._sentences())),
         ]
@@ -128,6 +126,10 @@ class Advice(StudyResult):
     def _sentences(self) -> list[str]:
         who = without_trees(self.engine, self._kept)
         return [*advice_sentences(self.batches), *filter(None, [who and no_tree_sentence(self.batches, who)])]
+
+    def _first_notes(self) -> list[str]:
+        caveats = [caveat for batch in self.batches for caveat in batch.of.caveats]
+        return list(dict.fromkeys(filter(None, [self.trace.left_out, *caveats])))
 
     def _notes(self) -> Iterator[str]:
         yield from self._block_notes()

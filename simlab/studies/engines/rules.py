@@ -40,7 +40,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
+from simlab.studies.inputs.prices import Prices, notes_on, prices_for_trace, prices_of_batch
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
 from simlab.studies.result import StudyResult
@@ -77,7 +77,7 @@ class EngineRules(StudyResult):
         prices: by batch size, what they are of.
         schedules: a row for each schedule at each batch size.
         calibration: a row for each estimator, position and batch size.
-        left_out: batch sizes that the prices do not reach, in a sentence; empty: none.
+        notes: on prompts and batch sizes that were left out, and on prices, a sentence each.
     """
 
     trace: Trace
@@ -85,7 +85,7 @@ class EngineRules(StudyResult):
     prices: Mapping[int, str]
     schedules: Sequence[Row]
     calibration: Sequence[Row]
-    left_out: str = ""
+    notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study engine-rules --json``."""
@@ -95,6 +95,7 @@ class EngineRules(StudyResult):
             "prices": [{"batch": batch, "of": prices} for batch, prices in self.prices.items()],
             "rows": list(self.schedules),
             "calibration": list(self.calibration),
+            "notes": list(self.notes),
         }
 
     def text(self) -> str:
@@ -103,7 +104,7 @@ class EngineRules(StudyResult):
         for batch, prices in self.prices.items():
             lines += ["", within_width(f"{batch} at a time: {prices}"), "", schedules_text(self.schedules, batch)]
             lines += ["", calibration_text(self.calibration, batch)]
-        lines += ["", within_width(self.left_out)] if self.left_out else []
+        lines += [""] * bool(self.notes) + [within_width(note) for note in self.notes]
         return "\n".join([*lines, "", SCHEDULE_NOTES, CALIBRATION_NOTES])
 
 
@@ -156,7 +157,8 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
             rows, believed = _served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
             schedules += rows
             calibration += believed
-    return EngineRules(recording, name, headings, schedules, calibration, left_out)
+    notes = [*notes_on(recording, [measured]), *filter(None, [left_out])]
+    return EngineRules(recording, name, headings, schedules, calibration, notes)
 
 
 def _reached(batches: Sequence[int], prices: Prices, depth: int) -> tuple[list[int], str]:

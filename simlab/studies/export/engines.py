@@ -53,7 +53,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, in_sample_note
-from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
+from simlab.studies.inputs.prices import HOW, BatchPricing, notes_on, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE, OwnBlocks, ReplayRun, replayed_on_own_blocks
 from simlab.traces.format.manifest import Manifest
@@ -205,6 +205,7 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     source, make = _MAKERS[engine]
     notes = [
         *notes_of(exported),
+        *notes_on(texts.trace, (pricing.prices for pricing in priced if has_table)),
         *filter(None, [block_note(source.name, exported)]),
         *([_NO_TREES] if has_table and not exported.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),

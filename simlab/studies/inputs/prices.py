@@ -1,7 +1,7 @@
 """The cost file that prices a trace: the one that was asked for, or one that comes with simlab."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -189,6 +189,12 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
     shipped = path is not None and not path.is_file()
     origin = EXAMPLE if shipped and file.is_of_others else IMPORTED if file.is_imported else MEASURED
     return replace(table, block_size=file.block_size, origin=origin, name="" if path is None else str(path))
+
+
+def notes_on(trace: Trace, prices: Iterable[Prices]) -> list[str]:
+    """What to know beside figures, a sentence each: prompts left out, why there are no speeds, what nobody timed."""
+    of_prices = [sentence for price in prices for sentence in (price.no_latency_reason, *price.caveats)]
+    return list(dict.fromkeys(filter(None, [trace.left_out, *of_prices])))
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:

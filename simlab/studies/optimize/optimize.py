@@ -32,7 +32,7 @@ from simlab.ids import VERSION
 from simlab.options import path_or_none, paths, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, in_sample_note
-from simlab.studies.inputs.prices import not_chosen_note
+from simlab.studies.inputs.prices import not_chosen_note, notes_on
 from simlab.studies.inputs.served import lines_of_choice
 from simlab.studies.inputs.trace import opened
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs, search_inputs
@@ -263,8 +263,13 @@ class OptimizeResult(StudyResult):
             "not_chosen": list(self.choice.not_chosen),
             "left_out": list(self.space.left_out),
             "split": self.inputs.split,
+            "notes": list(dict.fromkeys(note for side in self._sides for note in notes_on(side.trace, side.prices))),
         }
         return self.optimum.to_json() | extra
+
+    @property
+    def _sides(self) -> tuple[PromptSet, PromptSet]:
+        return self.inputs.dev, self.inputs.evaluation
 
     def text(self) -> str:
         """Which policy to take, the verdict, and the table, as ``simlab optimize`` prints them."""
@@ -297,7 +302,7 @@ class OptimizeResult(StudyResult):
             line for price in self.inputs.evaluation.prices for line in price.speedup_note.splitlines()
         )
         of = f"Figures are of evaluation prompts unless dev is said; [95 %] over prompts. {SPEEDS['predicted']}"
-        fewest = min(len(side.prompts) for side in (self.inputs.dev, self.inputs.evaluation))
+        fewest = min(len(side.prompts) for side in self._sides)
         return within_width(" ".join([of, *sentences, *rough_intervals(fewest, "prompts on one side")]))
 
     def _heading(self) -> str:
@@ -315,6 +320,7 @@ class OptimizeResult(StudyResult):
             f"searched     {self.optimum.searched:,} policies of {len(space.entries)} entries",
             *(f"latency      {price.heading}" for price in inputs.evaluation.prices if price.cost is not None),
         ]
+        lines += dict.fromkeys(f"             {side.trace.left_out}" for side in self._sides if side.trace.left_out)
         if len(self.steps) > 1:
             lines[3] += "; " + ", ".join(f"{num:,} on {prompts} prompts" for num, prompts in self.steps)
         if space.capped:

@@ -33,7 +33,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import GivenPolicies
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, in_sample_note, priced_recording
-from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.prices import Prices, notes_on
 from simlab.studies.inputs.trace import TraceSource, first_prompts
 from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.run import ReplayRun, replay_trace
@@ -180,10 +180,9 @@ class ReplayTable(StudyResult):
         value = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
         value |= {} if self.part is None else {"part": str(self.part)}
         value |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
-        of_prices = [(price.no_latency_reason, *price.caveats) for price in self.prices]
-        notes = [self.trace.left_out, *sum(of_prices, ()), *(machine.left_out for machine in self.machines)]
+        left_out = [machine.left_out for machine in self.machines if machine.left_out]
         return value | {
-            "notes": list(dict.fromkeys(filter(None, notes))),
+            "notes": [*notes_on(self.trace, self.prices), *dict.fromkeys(left_out)],
             "unpriced": {label: why for machine in self.machines for label, why in machine.unpriced.items()},
         }
 

@@ -85,6 +85,29 @@ def test_own_timings_go_through_every_command(typed: str, tmp_path: Path) -> Non
         assert "match the models" not in page
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "replay -p ddtree:budget=8 --limit 9",
+        "optimize -p chain:length=2/3",
+        "study curves --limit 2 --budget 8",
+        "study scoring --limit 2 --nodes 8 -p ddtree:budget=8",
+        "advise --limit 9 --batch 1",
+        pytest.param("study engine-rules --limit 2 --batch 1", marks=pytest.mark.thorough),
+    ],
+)
+def test_what_timings_lack_and_leave_out_stands_in_words_and_in_json(typed: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("num_tokens,context,seconds\n1,64,0.02\n33,64,0.03\n1,200,0.021\n33,200,0.031\n")
+    output_of("import", tmp_path / "t.csv", "--out", tmp_path / "cost.json")
+    words = [*typed.split(), "--cost", tmp_path / "cost.json"]
+    notes = ["Prompts left out: 23 of 41, which have more than 200 tokens", "nobody timed draft, select, commit"]
+    said = " ".join(output_of(*words).split())
+    written_notes = " ".join(json.loads(output_of(*words, "--json"))["notes"])
+    assert [note for note in notes if note not in written_notes] == []
+    assert notes[0] in said
+    assert notes[1] in said or "not timed, so free here: draft, select, commit" in said
+
+
 @pytest.mark.parametrize("shape", [CSV, BATCHES])
 def test_advice_of_own_timings_is_one_line_a_batch(shape: str, tmp_path: Path) -> None:
     costs = imported(tmp_path, shape)
