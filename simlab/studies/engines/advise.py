@@ -129,7 +129,7 @@ class Advice(StudyResult):
 
     def _first_notes(self) -> list[str]:
         caveats = [caveat for batch in self.batches for caveat in batch.of.caveats]
-        return list(dict.fromkeys(filter(None, [self.trace.left_out, *caveats])))
+        return list(dict.fromkeys(filter(None, [self.trace.left_out, self.chosen_on.left_out, *caveats])))
 
     def _notes(self) -> Iterator[str]:
         yield from self._block_notes()

@@ -21,6 +21,7 @@ from simlab.policies.costs.cell_prices import (
     half_samples,
     half_width,
     neighbour_half_widths,
+    num_visits,
     ratio_half_widths,
     samples_needed,
 )
@@ -89,6 +90,14 @@ def test_prices_of_cells_timed_apart_are_lower_quartiles(seed: int, num_visits: 
     samples = made_up(seed, num_visits, APART)
     for cell, price in cell_prices(samples, APART).items():
         assert price == pytest.approx(quartile(samples[cell]), rel=1e-12)
+
+
+def test_where_a_cell_has_fewer_samples_than_a_visit_brings_each_stands_alone() -> None:
+    samples: dict[Cell, tuple[float, ...]] = {("verify", 0, 10): (1.0, 3.0), (PLAIN, 0, 10): (2.0, 2.0, 2.0, 2.0)}
+    assert [num_visits(stage, seconds, APART) for (stage, _, _), seconds in samples.items()] == [2, 1]
+    assert cell_prices(samples, APART)["verify", 0, 10] == pytest.approx(1.5)
+    drawn = drawn_prices({("verify", 0, 10): (1.0, 3.0)}, APART)["verify", 0, 10]
+    assert set(drawn.tolist()) == {1.0, 3.0}
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
@@ -329,9 +338,9 @@ def test_where_one_cell_was_visited_once_no_noise_is_claimed() -> None:
 def test_noise_of_a_ratio_is_that_of_both_prices_and_falls_with_the_root_of_visits() -> None:
     """The lower quartile of normal noise is 1.36 times as noisy as a mean."""
     widths = []
-    for num_visits in (40, 640):
+    for number in (40, 640):
         found = [
-            list(neighbour_half_widths(noisy_samples(np.random.default_rng(seed), num_visits, 0.1), Visits()).values())
+            list(neighbour_half_widths(noisy_samples(np.random.default_rng(seed), number, 0.1), Visits()).values())
             for seed in range(5)
         ]
         widths.append(float(np.mean(found)))
