@@ -162,11 +162,11 @@ def _ratios(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
 
     Of a round with a channel the channel's seconds alone are kept, and the fastest is that in which they are the least.
     """
-    rounds = {
+    rounds = dict.fromkeys(
         (GRID_STAGES if stage in GRID_STAGES else (stage,), n, context)
         for stage, n, context in samples
         if not is_plain(stage)
-    }
+    )
     # Rounds with equally many samples are reckoned together.
     alike: dict[tuple[tuple[tuple[str, int], ...], int], list[tuple[int, int]]] = {}
     for whole, n, context in rounds:
