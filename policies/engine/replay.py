@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
-from simlab.columns import TextRounds, columns_of, rounds_of_texts
+from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable, StageTable, add_seconds
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.composition import Composition, composition_of
@@ -34,7 +34,7 @@ from simlab.policies.orders.walk import num_accepted
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy, is_plain_decoding, routes_of
-from simlab.recorded import RecordedTexts, Roots
+from simlab.recorded import RecordedSequence, RecordedTexts, Roots, texts_of
 from simlab.sequence_replay import rounds
 from simlab.totals import ACCEPTED, CLIPPED, COMMITTED, COUNTS, DRAFTED, ROUNDS, sum_columns
 
@@ -316,6 +316,17 @@ class Replay:
             assert layer is not None
             text_rounds = self._composed[index].walk(layer, texts)
             sums.fill(index, sums_of_rounds(text_rounds, texts, self._priced[index][1], STAGES))
+
+
+def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
+    """The rounds of each policy on one text, in their order.
+
+    Raises:
+        SimlabError: as `simlab.sequence_replay.rounds` does.
+    """
+    texts = texts_of([recorded])
+    played = Replay([(policy, None) for policy in policies]).rounds(texts)
+    return [text_rounds.columns(texts)[0] for text_rounds in played]
 
 
 def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:

@@ -1,6 +1,5 @@
 """What every order of nodes must do: the same in a layer as root by root, in the engine as round by round."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from marginals import grid_values, marginals_of, paths_of, rows_strategy
 from simlab import Draft, rounds
 from simlab.columns import RoundColumns, columns_of
 from simlab.grid import to_grid
-from simlab.policies.engine.replay import Replay
+from simlab.policies.engine.replay import replay_policies
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, layer_by_roots
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, texts_of
@@ -104,10 +103,3 @@ def real_rows(seed: int, num_depths: int, num_ranks: int) -> list[oracle.Row]:
 
 def same(columns: RoundColumns, other: RoundColumns) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))
-
-
-def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
-    """The rounds of each policy on one text, in their order."""
-    texts = texts_of([recorded])
-    played = Replay([(policy, None) for policy in policies]).rounds(texts)
-    return [text_rounds.columns(texts)[0] for text_rounds in played]

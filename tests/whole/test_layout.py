@@ -22,7 +22,7 @@ MOST_LINES = 500
 BUDGET = {
     "simlab": 28_590,
     "traces": 11_160,
-    "policies": 14_480,
+    "policies": 14_500,
     "analysis": 12_840,
     "real_runner": 27_410,
     "tests": 70_420,

@@ -7,11 +7,11 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
-from order_checks import replay_policies
 from random_channels import with_channel
 
 from simlab.cost import STAGES, CostTable, price_rounds
 from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds_within
+from simlab.policies.engine.replay import replay_policies
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource, true_reaches
 from simlab.policies.orders.walk import walk_layer

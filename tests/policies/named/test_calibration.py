@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from order_checks import replay_policies, same
+from order_checks import same
 
 from simlab import Marginals
 from simlab.arrays import Doubles
@@ -23,6 +23,7 @@ from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, edge_map_of
+from simlab.policies.engine.replay import replay_policies
 from simlab.policies.fits.calibration import (
     FEWEST_TRUE,
     EdgeCounts,

@@ -10,7 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import with_channel
-from order_checks import as_rows, check_columns, check_layer, check_nested, replay_policies
+from order_checks import as_rows, check_columns, check_layer, check_nested
 from random_channels import VOCAB, as_nodes, drafted_text, random_values
 
 from simlab.channels import Branches, BranchRows
@@ -19,7 +19,7 @@ from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
-from simlab.policies.engine.replay import Replay
+from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.jetspec_extended import ExtendedFamilies, JetSpecExtended

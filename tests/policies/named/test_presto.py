@@ -8,7 +8,6 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ngram_oracle import PlainNGram, PlainPresto, Row, share_of_entropy
-from order_checks import replay_policies
 
 from simlab.columns import columns_of
 from simlab.cost import CostTable
@@ -19,7 +18,7 @@ from simlab.policies.edges.correction import Correction, cost_of, fit_weights
 from simlab.policies.edges.models import Marginal, NGramCorrected
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows, empty_counts, no_logs
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.engine.replay import Replay
+from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.kernels.corrected_step import clear_cost
 from simlab.policies.kernels.insertion import corrected_count_buffers_for, corrected_insertions_into
 from simlab.policies.kernels.take_in_order import take_in_order

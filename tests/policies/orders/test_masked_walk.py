@@ -5,12 +5,13 @@ import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_checks import check_columns, replay_policies, texts
+from order_checks import check_columns, texts
 
 from simlab.arrays import Ints, Longs, Shorts
 from simlab.errors import PolicyError
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Marginal
+from simlab.policies.engine.replay import replay_policies
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from order_checks import replay_policies, same
+from order_checks import same
 
 from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
@@ -20,6 +20,7 @@ from simlab.grid import path_weight
 from simlab.policies.composition import Composition
 from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
+from simlab.policies.engine.replay import replay_policies
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.price import Price
