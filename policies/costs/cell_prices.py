@@ -175,12 +175,12 @@ def _ratios(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
     ratios: dict[Cell, Doubles] = {}
     for (sizes, _), settings in alike.items():
         stages = [stage for stage, _ in sizes]
-
-        def by_visit(stage: str, at_once: int, settings: list[tuple[int, int]] = settings) -> Doubles:
-            return _by_visit(np.array([samples[stage, *setting] for setting in settings], np.float64), at_once)
-
-        plain = by_visit(plain_beside(stages[0]), visits.steps)
-        seconds = [by_visit(stage, visits.rounds) for stage in stages]
+        beside = [samples[plain_beside(stages[0]), n, context] for n, context in settings]
+        plain = _by_visit(np.array(beside, np.float64), visits.steps)
+        seconds = [
+            _by_visit(np.array([samples[stage, n, context] for n, context in settings], np.float64), visits.rounds)
+            for stage in stages
+        ]
         num = min(plain.shape[1], *(of_stage.shape[1] for of_stage in seconds))
         fastest = np.argmin(sum(of_stage[:, :num] for of_stage in seconds), axis=2, keepdims=True)
         for stage, of_stage in zip(stages, seconds, strict=True):

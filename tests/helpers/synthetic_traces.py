@@ -30,8 +30,6 @@ from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.reader import open_trace
 from simlab.traces.writer import TraceWriter
 
-# Made-up channels of a made-up trace, in the real format; see `synthetic_traces`.
-
 
 @dataclass(frozen=True, slots=True)
 class SyntheticChannels:

@@ -401,6 +401,7 @@ def read_cost_file(path: str | Path) -> CostFile:
 
 
 read_packaged_cost = read_once(read_cost_file)
+"""A cost file that comes with simlab, by its path; the errors are those of `read_cost_file`."""
 
 
 def check_not_alike(file: CostFile, where: str) -> None:

@@ -280,7 +280,7 @@ def read_document(typed: str | Path, kind: DocumentKind, shipped: Sequence[Path]
 
 
 def read_once(read: Callable[[Path], T]) -> Callable[[Path], T]:
-    """A reader of files that come with simlab, which most commands look at, and more than once."""
+    """A reader of files that come with simlab: each is read once, until it is written anew."""
     kept = lru_cache(lambda path, _written_ns: read(path))
     return lambda path: kept(path, path.stat().st_mtime_ns)
 
