@@ -75,7 +75,7 @@ def advice_pictures(advice: "Advice") -> Pictures:
 def optimize_pictures(optimized: "OptimizeResult") -> Pictures:
     """The choice against its rivals, and the finalists on the evaluation prompts."""
     cost_id = optimized.inputs.evaluation.prices[0].cost_id
-    comparisons = optimized.choice.standing.comparisons
+    comparisons = optimized.standing.comparisons
     differences: Pictures = {DIFFERENCES: lambda: difference_chart(comparisons)} if comparisons else {}
     return {**differences, "speed": lambda: speed_chart(split_rows(optimized.results, cost_id))}
 

@@ -49,7 +49,7 @@ from simlab.studies.optimize.search import (
     sums_on,
 )
 from simlab.studies.optimize.space import CHAIN, PLAIN, THIRD, SearchPoint, SearchSpace, is_reference, search_space_of
-from simlab.studies.optimize.trials import plan_of, run_trials
+from simlab.studies.optimize.trials import SEED, TRIALS, check_has_trials, run_trials
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import ROLES, ChosenPolicy, Optimum, Scalar, write_optimum
@@ -75,35 +75,24 @@ _HELD = {"measure": "measure", **_OVER, **{name: name for name in ("p_adjusted",
 """Of a row of the file, the name in a comparison."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChoice:
-    """The choice, and what its tables are made of.
-
-    Attributes:
-        optimum: for the file.
-        standing: on the evaluation prompts.
-        results: result rows of the finalists there.
-        in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
-        not_chosen: policies of larger figures whose size nobody timed, with the measured node counts around it.
-    """
-
-    optimum: Optimum
-    standing: FinalistVerdict
-    results: Results
-    in_sample: tuple[tuple[str, ...], tuple[str, ...]]
-    not_chosen: tuple[str, ...]
-
-
 def report_choice(
-    inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, num_searched: int, options: SearchOptions
-) -> PolicyChoice:
+    inputs: SearchInputs,
+    space: SearchSpace,
+    trials: Sequence[SearchPoint],
+    num_searched: int,
+    dev: SearchOutcome,
+    evaluation: SearchOutcome,
+    options: SearchOptions,
+) -> "OptimizeResult":
     """The choice on dev, reported on evaluation.
 
     Args:
         inputs: what was asked for.
+        space: what was searched.
+        trials: the best policies of trials of ranges.
+        num_searched: policies that were tried.
         dev: the search on the dev prompts.
         evaluation: the same search on the evaluation prompts, which only the optimism is read from.
-        num_searched: policies that were tried.
         options: threads.
     """
     values = objective_figures(dev.sums, inputs.objective)
@@ -134,7 +123,17 @@ def report_choice(
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
-    return PolicyChoice(optimum, standing, rows[1], in_sample, _not_chosen(dev, values, indices[0]))
+    return OptimizeResult(
+        inputs=inputs,
+        space=space,
+        trials=tuple(trials),
+        steps=dev.steps,
+        optimum=optimum,
+        standing=standing,
+        results=rows[1],
+        in_sample=in_sample,
+        not_chosen=_not_chosen(dev, values, indices[0]),
+    )
 
 
 def _not_chosen(dev: SearchOutcome, values: Doubles, best: int) -> tuple[str, ...]:
@@ -226,15 +225,23 @@ class OptimizeResult(StudyResult):
         inputs: the prompts, prices and objective.
         space: what was searched.
         trials: the best policies of trials of ranges.
-        choice: what came out.
         steps: policies and prompts of each step of the search on dev.
+        optimum: what `write` writes and ``simlab confirm --from`` reads.
+        standing: of the finalists on the evaluation prompts.
+        results: result rows of the finalists there.
+        in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
+        not_chosen: policies of larger figures whose size nobody timed, with the measured node counts around it.
     """
 
     inputs: SearchInputs
     space: SearchSpace
     trials: tuple[SearchPoint, ...]
-    choice: PolicyChoice
     steps: tuple[tuple[int, int], ...]
+    optimum: Optimum
+    standing: FinalistVerdict
+    results: Results
+    in_sample: tuple[tuple[str, ...], tuple[str, ...]]
+    not_chosen: tuple[str, ...]
 
     PICTURES: ClassVar[str] = "simlab.studies.plot:optimize_pictures"
 
@@ -243,24 +250,14 @@ class OptimizeResult(StudyResult):
         """The choice, which `simlab.export` makes a table of."""
         return self.optimum
 
-    @property
-    def optimum(self) -> Optimum:
-        """What `write` writes and ``simlab confirm --from`` reads."""
-        return self.choice.optimum
-
-    @property
-    def results(self) -> Results:
-        """Result rows of the finalists on the evaluation prompts."""
-        return self.choice.results
-
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab optimize --json``: the file, and what only this search knows."""
         extra: dict[str, object] = {
-            "in_sample_on_dev": list(self.choice.in_sample[0]),
-            "in_sample_on_evaluation": list(self.choice.in_sample[1]),
+            "in_sample_on_dev": list(self.in_sample[0]),
+            "in_sample_on_evaluation": list(self.in_sample[1]),
             "at_the_ends": self._ends(),
             "engine": self.space.engine,
-            "not_chosen": list(self.choice.not_chosen),
+            "not_chosen": list(self.not_chosen),
             "left_out": list(self.space.left_out),
             "split": self.inputs.split,
             "notes": list(dict.fromkeys(note for side in self._sides for note in notes_on(side.trace, side.prices))),
@@ -334,9 +331,9 @@ class OptimizeResult(StudyResult):
     def _warnings(self) -> list[str]:
         lines = [f"At an end: {end}; search further." for end in self._ends()]
         cost = self.inputs.dev.prices[0].cost
-        if self.choice.not_chosen and cost is not None:
-            lines.append(within_width(not_chosen_note(self.choice.not_chosen, cost)))
-        on_dev, on_evaluation = self.choice.in_sample
+        if self.not_chosen and cost is not None:
+            lines.append(within_width(not_chosen_note(self.not_chosen, cost)))
+        on_dev, on_evaluation = self.in_sample
         if on_dev:
             lines.append(
                 f"In sample on dev: {', '.join(on_dev)}. Tables or counts of theirs were made from the dev texts, so "
@@ -374,24 +371,26 @@ def _optimized(options: OptimizeOptions) -> OptimizeResult:
     on_ray = ray_options(options.ray, options.workers)
     inputs = _inputs(options)
     space = search_space_of(options.policies, options.engine, inputs)
-    plan, known = plan_of(options.trials, options.seed, options.storage, space), None
+    check_has_trials(space, options.trials, options.seed, options.storage)
+    trials = TRIALS if options.trials is None else options.trials
+    seed, known = SEED if options.seed is None else options.seed, None
     if options.sums is not None:
         check_one_step(space, options.halving, "--sums")
         known = known_sums(Path(options.sums), inputs)
     asked = {name: getattr(options, name) for name in ("engine", "halving")}
-    asked |= {"policies": list(options.policies), "trials": plan.trials, "seed": plan.seed}
+    asked |= {"policies": list(options.policies), "trials": trials, "seed": seed}
     with (
         tracking(options.track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
         workers_on(on_ray, options.threads) as workers,
     ):
         steps, run = itertools.count(), SearchOptions(workers, options.progress)
         noted = replace(run, note=lambda numbers: tracker.numbers(numbers, next(steps)))
-        points, num_tried = run_trials(space, inputs, plan, noted)
+        points, num_tried = run_trials(space, inputs, trials, seed, options.storage, noted)
         dev = search(space, points, inputs.dev, inputs.objective, options.halving, noted, known)
         best = dev.best(inputs.objective)
         evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, options.halving, run, known)
-        choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, run)
-        result = OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+        num_searched = len(space.points) + num_tried
+        result = report_choice(inputs, space, points, num_searched, dev, evaluation, run)
         _track(result, tracker)
     return result
 

@@ -207,10 +207,10 @@ def _found(
     chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
     job = _SumsJob(trace_handle(side.trace, options.workers), side.draft, tuple(priced), chunks)
     if options.workers.shares_memory:
-        units = iter([_Unit(tuple(lengths))])
+        units: Iterator[_Unit] = iter([(tuple(lengths), None)])
     else:
         runs = side.trace.runs(frozenset(lengths), ROOTS_A_UNIT)
-        units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
+        units = ((run, chunk) for run in runs for chunk in range(len(chunks)))
     total = sum(lengths.values()) * len(priced)
     with progress_bar(options.progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
         for part in options.workers.results(job, units, ignore_progress):
@@ -219,13 +219,8 @@ def _found(
             bar.update(sum(lengths[index] for index in texts) * len(indices))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """What a worker is given: sequences, and a chunk of the policies, or all of them."""
-
-    sequences: tuple[int, ...]
-    chunk: int | None = None
-
+_Unit: TypeAlias = tuple[tuple[int, ...], int | None]
+"""What a worker is given: sequences, and a chunk of the policies; None: all of them."""
 
 _Sums: TypeAlias = tuple[tuple[int, ...], Longs, Doubles]
 """Texts, places of policies, int64 ``[P]``, and their rounds, drafted tokens and seconds, float64 ``[3, P, S]``."""
@@ -250,8 +245,9 @@ class _SumsJob(TraceJob):
 
     def parts(self, unit: _Unit) -> Iterator[tuple[RecordedTexts, Longs, Replay]]:
         """The texts of a unit, some at a time, under each chunk."""
-        ready = self._ready if unit.chunk is None else [self._ready[unit.chunk]]
-        for texts in self.trace.recorded_texts(self.draft, unit.sequences, ROOTS_AT_ONCE, self._channels):
+        sequences, chunk = unit
+        ready = self._ready if chunk is None else [self._ready[chunk]]
+        for texts in self.trace.recorded_texts(self.draft, sequences, ROOTS_AT_ONCE, self._channels):
             yield from ((texts, *entry) for entry in ready)
 
     def work(self, part: tuple[RecordedTexts, Longs, Replay]) -> _Sums:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simlab.analysis.optimize.candidate_sums import best_indices, objective_figures
@@ -26,30 +26,29 @@ _TYPED, _BEST = "typed", "best"
 """What is kept of a trial besides its numbers: the text of the entry, and its best policy."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialPlan:
-    """How many trials, from which seed, kept where; None: in memory."""
-
-    trials: int
-    seed: int
-    storage: str | None
-
-
-def plan_of(trials: int | None, seed: int | None, storage: str | None, space: SearchSpace) -> TrialPlan:
-    """The plan that was asked for."""
+def check_has_trials(space: SearchSpace, trials: int | None, seed: int | None, storage: str | None) -> None:
+    """Refuse what is only about trials where nothing is tried in trials."""
     asked = {"trials": trials, "seed": seed, "storage": storage}
     named = [name for name, value in asked.items() if value is not None]
     if named and not space.ranged:
         raise UsageError(
             f"--{named[0]} is about trials of ranges, and no -p has one; write it as -p presto:ngram_weight=0.0~1.0"
         )
-    return TrialPlan(TRIALS if trials is None else trials, SEED if seed is None else seed, storage)
 
 
 def run_trials(
-    space: SearchSpace, inputs: SearchInputs, plan: TrialPlan, options: SearchOptions
+    space: SearchSpace, inputs: SearchInputs, trials: int, seed: int, storage: str | None, options: SearchOptions
 ) -> tuple[list[SearchPoint], int]:
-    """The best policy of each trial of each entry with ranges, and how many policies were tried."""
+    """The best policy of each trial of each entry with ranges, and how many policies were tried.
+
+    Args:
+        space: what is searched.
+        inputs: the prompts to try on, and the objective.
+        trials: of each entry with ranges, earlier ones included.
+        seed: of the trials.
+        storage: where they are kept; None: in memory.
+        options: workers and bar.
+    """
     best_points: dict[str, SearchPoint] = {}
     number = 0
     for index in space.ranged:
@@ -58,16 +57,16 @@ def run_trials(
         def points(text: str, entry: int = index) -> list[SearchPoint]:
             return within_cap(points_at(text, entry, inputs), inputs)
 
-        for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):
+        for typed, best in _trials(entry, _study(entry, inputs, storage), trials, seed, inputs, points, options):
             all_points = points(typed)
             number += len(all_points)
             best_points |= {point.typed: point for point in all_points if point.typed == best}
     return list(best_points.values()), number
 
 
-def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optuna.Study":
+def _study(entry: "SearchEntry", inputs: SearchInputs, storage: str | None) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
-    with _explained(plan.storage):
+    with _explained(storage):
         import optuna  # noqa: PLC0415 - an extra of its own, which searches without ranges do without
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -82,7 +81,7 @@ def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optu
             "cost_ids": [price.cost_id for price in side.prices],
         }
         name = f"{entry.text} [{content_id(asked)}]"
-        study = optuna.create_study(storage=plan.storage, study_name=name, direction="maximize", load_if_exists=True)
+        study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
         for key, value in asked.items():
             if key != "prompts":
                 study.set_user_attr(key, value)
@@ -110,7 +109,8 @@ def _explained(storage: str | None) -> Iterator[None]:
 def _trials(
     entry: "SearchEntry",
     study: "optuna.Study",
-    plan: TrialPlan,
+    trials: int,
+    seed: int,
     inputs: SearchInputs,
     points: Callable[[str], list[SearchPoint]],
     options: SearchOptions,
@@ -121,11 +121,11 @@ def _trials(
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
     quiet = replace(options, progress=False)
-    start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
-    with progress_bar(options.progress, "trials", "it", plan.trials, initial=start) as bar:
-        for number in range(start, plan.trials):
+    start = min(len(study.get_trials(deepcopy=False, states=done)), trials)
+    with progress_bar(options.progress, "trials", "it", trials, initial=start) as bar:
+        for number in range(start, trials):
             # A seed of its own for each trial, so that a study that was cut off goes on as it would have.
-            study.sampler = optuna.samplers.TPESampler(seed=_seed(plan.seed, number))
+            study.sampler = optuna.samplers.TPESampler(seed=_seed(seed, number))
             trial = study.ask()
             values = {
                 setting.key: setting.within(
