@@ -5,7 +5,7 @@ to other roots; that is what a replay is for. Here rules are held against each o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -124,7 +124,7 @@ MOST_KEPT = 1 << 28
 class Roots(Protocol):
     """The roots at which rules decide on a tree's size, looked at as often as is asked."""
 
-    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+    def __call__(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
         """Where some roots are and what is found there, in the same parts each time.
 
         Args:
@@ -135,48 +135,36 @@ class Roots(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CurveRoots:
-    """Roots of texts that are read in this process.
+def roots_read_here(
+    texts: Callable[[], Iterable[RecordedTexts]],
+    chosen: Callable[[RecordedTexts], Longs] | None = None,
+    advance: Callable[[int], object] = int,
+) -> Roots:
+    """Roots of texts that are read in this process; what they bring is kept for the next look where it has room.
 
-    Attributes:
+    Args:
         texts: reads them anew each time, in the same parts.
         chosen: which roots of some texts count, int64; None: all.
         advance: is told how many roots were looked at.
     """
+    kept: dict[tuple[str, int], list[tuple[pl.DataFrame, RootPart, int]]] = {}
 
-    texts: Callable[[], Iterable[RecordedTexts]]
-    chosen: Callable[[RecordedTexts], Longs] | None = None
-    advance: Callable[[int], object] = int
-    _kept: dict[tuple[str, int], list[tuple[pl.DataFrame, RootPart, int]]] = field(default_factory=dict, init=False)
-
-    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
-        """Some roots after the other; what they bring is kept for the next time where all of it has room."""
-        for where, part, num_roots in self._kept.get((order.key, most)) or self._read(order, most):
-            yield where, look(part)
-            self.advance(num_roots)
-
-    def _read(self, order: BestFirst, most: int) -> Iterator[tuple[pl.DataFrame, RootPart, int]]:
+    def read(order: BestFirst, most: int) -> Iterator[tuple[pl.DataFrame, RootPart, int]]:
         parts, size = list[tuple[pl.DataFrame, RootPart, int]](), 0
-        for texts in self.texts():
-            where, part = root_part(texts, self.chosen, order, most)
+        for some in texts():
+            where, part = root_part(some, chosen, order, most)
             size += part.expected.tokens.nbytes
-            parts = [*parts, (where, part, len(texts.roots.token_indices))] if size <= MOST_KEPT else []
-            yield where, part, len(texts.roots.token_indices)
+            parts = [*parts, (where, part, len(some.roots.token_indices))] if size <= MOST_KEPT else []
+            yield where, part, len(some.roots.token_indices)
         if parts:
-            self._kept[order.key, most] = parts
+            kept[order.key, most] = parts
 
+    def roots(order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+        for where, part, num_roots in kept.get((order.key, most)) or read(order, most):
+            yield where, look(part)
+            advance(num_roots)
 
-def scan_roots(
-    texts: RecordedTexts,
-    chosen: Callable[[RecordedTexts], Longs] | None,
-    order: BestFirst,
-    most: int,
-    look: RootScan[Found],
-) -> tuple[pl.DataFrame, Found]:
-    """Where the roots of some texts are that count, and what is found there: the arguments are those of `root_part`."""
-    where, part = root_part(texts, chosen, order, most)
-    return where, look(part)
+    return roots
 
 
 def root_part(
@@ -215,7 +203,7 @@ def curve_rows(
     for name, order in orders.items():
         running = [_Machine(machine) for machine in machines]
         wheres = []
-        for where, looks in roots.each(order, most, partial(_first_looks, machines)):
+        for where, looks in roots(order, most, partial(_first_looks, machines)):
             wheres.append(where)
             for machine, first in zip(running, looks, strict=True):
                 machine.scanned(first)
@@ -225,7 +213,7 @@ def curve_rows(
             machine.start()
         while any(any(machine.asked) for machine in running):
             asked = [machine.asked for machine in running]
-            for _, again in roots.each(order, most, partial(_next_looks, machines, asked)):
+            for _, again in roots(order, most, partial(_next_looks, machines, asked)):
                 for machine, more in zip(running, again, strict=True):
                     machine.priced(more)
             for machine in running:

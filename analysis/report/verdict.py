@@ -30,22 +30,9 @@ class VerdictChoice:
     is_held_out: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReportVerdict:
-    """What the numbers say.
-
-    Attributes:
-        best: the policy that it is about; None where no policy but plain decoding is there.
-        sentence: the verdict.
-        more: what must be added, a sentence each: how it stands among the others, its lead over the chain, doubts.
-    """
-
-    best: Summary | None
-    sentence: str
-    more: tuple[str, ...]
-
-
-def verdict_of(results: ReportResults, choice: VerdictChoice, caveats: Sequence[str] = ()) -> ReportVerdict:
+def verdict_of(
+    results: ReportResults, choice: VerdictChoice, caveats: Sequence[str] = ()
+) -> tuple[Summary | None, str, list[str]]:
     """The best policy's speedup over autoregressive decoding, and what is as good; then its lead over the chain.
 
     It is held against autoregressive decoding, the chain and the best of the other families, by the rule of `simlab
@@ -56,9 +43,13 @@ def verdict_of(results: ReportResults, choice: VerdictChoice, caveats: Sequence[
         results: the rows.
         choice: how the policy was chosen.
         caveats: what nobody stated or timed of the latency profile, a sentence each; they stand behind the headline.
+
+    Returns:
+        The policy that the verdict is about, None where no policy but plain decoding is there; the verdict; and what
+        must be added, a sentence each: how it stands among the others, its lead over the chain, doubts.
     """
     if not results.finalists:
-        return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
+        return None, "Nothing to compare: there is no policy beside autoregressive decoding.", []
     named = [policy for policy in results.policies if policy.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     runs = [results.run(summary) for summary in (best, *_others(results, best))]
@@ -71,7 +62,7 @@ def verdict_of(results: ReportResults, choice: VerdictChoice, caveats: Sequence[
     if not choice.is_held_out and len(results.policies) > 1:
         more.append(f"{best.policy} was chosen on these very prompts, so it looks better here than it is.")
     more += rough_intervals(best.prompts)
-    return ReportVerdict(best, headline, tuple(more))
+    return best, headline, more
 
 
 def _others(results: ReportResults, best: Summary) -> list[Summary]:

@@ -1,7 +1,7 @@
 """Expected tokens per second by the size of the tree, at each root, and what rules lose that stop on the way."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import ClassVar, Generic
 import polars as pl
 
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
-from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, RootScan, curve_rows, scan_roots, write_rows
+from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, RootScan, curve_rows, root_part, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
 from simlab.analysis.table.estimates import Figures
@@ -53,7 +53,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
-from simlab.workers.threads import Workers, ignore_progress
+from simlab.workers.threads import ignore_progress
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -121,33 +121,6 @@ class CurveInputs:
         return total
 
 
-@dataclass(frozen=True)
-class _CurveRoots:
-    """The roots that count, looked at by workers.
-
-    Attributes:
-        inputs: which.
-        workers: who looks.
-        advance: is told how many were looked at.
-    """
-
-    inputs: CurveInputs
-    workers: Workers
-    advance: Callable[[int], None]
-
-    def each(self, order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
-        """Where some roots are and what is found there."""
-        inputs, shared = self.inputs, self.workers.shares_memory
-        visits = None if inputs.visits is None else inputs.visits.policy
-        job = _ScanJob(
-            trace_handle(inputs.trace, self.workers), inputs.draft, inputs.channels, visits, order, most, look
-        )
-        runs = [tuple(inputs.wanted)] if shared else inputs.trace.runs(frozenset(inputs.wanted))
-        for where, result, num_roots in self.workers.results(job, runs, ignore_progress):
-            yield where, result
-            self.advance(num_roots)
-
-
 @dataclass
 class _ScanJob(TraceJob, Generic[Found]):
     """A look at roots; a unit are sequences of whole shards, so that parts are the same everywhere.
@@ -177,7 +150,8 @@ class _ScanJob(TraceJob, Generic[Found]):
     def work(self, part: RecordedTexts) -> tuple[pl.DataFrame, Found, int]:
         """Where the roots are that count, what is found there, and how many were looked at."""
         chosen = None if self._replay is None else self._visited
-        return *scan_roots(part, chosen, self.order, self.most, self.look), len(part.roots.token_indices)
+        where, rounds_there = root_part(part, chosen, self.order, self.most)
+        return where, self.look(rounds_there), len(part.roots.token_indices)
 
     def _visited(self, texts: RecordedTexts) -> Longs:
         assert self._replay is not None
@@ -329,17 +303,24 @@ def curves(options: CurvesOptions) -> CurveTable:
         raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
     inputs = _inputs(options)
     once, on_ray = inputs.num_roots(), ray_options(options.ray, options.workers)
+    visits = None if inputs.visits is None else inputs.visits.policy
     with (
         workers_on(on_ray, options.threads) as workers,
         progress_bar(options.progress, "curves", "root", unit_scale=True) as bar,
     ):
 
-        def advance(number: int) -> None:
-            """Count some more roots; each is looked at a few times."""
-            bar.total = -(-(bar.n + number) // once) * once
-            bar.update(number)
+        def roots(order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+            """The roots that count, looked at by workers."""
+            handle, wanted = trace_handle(inputs.trace, workers), inputs.wanted
+            job = _ScanJob(handle, inputs.draft, inputs.channels, visits, order, most, look)
+            runs = [tuple(wanted)] if workers.shares_memory else inputs.trace.runs(frozenset(wanted))
+            for where, result, num_roots in workers.results(job, runs, ignore_progress):
+                yield where, result
+                # Each root is looked at a few times.
+                bar.total = -(-(bar.n + num_roots) // once) * once
+                bar.update(num_roots)
 
-        rows, settings = curve_rows(inputs.orders, inputs.machines, _CurveRoots(inputs, workers, advance), inputs.most)
+        rows, settings = curve_rows(inputs.orders, inputs.machines, roots, inputs.most)
     made = CurveTable(inputs, rows, settings, options.by)
     if options.out is not None:
         made.write(Path(options.out))

@@ -99,8 +99,8 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
     labels = {policy.policy_id: policy.label for policy in setup.policies}
     sums = {label: np.zeros((2, len(indices))) for label in labels.values()}
     for group in finished:
-        for run in group.machine:
-            sums[labels[run.policy_id]][:, indices[group.group]] += run.committed, run.total_s
+        for policy_id, tokens_and_seconds in group.machine.items():
+            sums[labels[policy_id]][:, indices[group.group]] += tokens_and_seconds
     speeds = {}
     for label, (tokens, seconds) in sums.items():
         total_s = float(seconds.sum())

@@ -128,16 +128,16 @@ def demo(options: DemoOptions) -> DemoResult:
         models = Models(target, draft, options.dtype, options.device)
         given = path_or_none(options.dev_prompts), path_or_none(options.prompts)
         with exclusive_lock(folder / STEPS):
-            live = Live(folder, models, given, options.minutes).made()
+            live = Live(folder, models, given, options.minutes)
+            (verdict, *others), has_failed = live.made()
     except SimlabError as error:
         if not options.is_of_packaged:
             raise
         left_out = ("What was left out", f"Everything that runs models: {error}")
         return DemoResult((*first, left_out), files, _offline_report(folder, files[0]))
-    verdict, *others = live.parts
-    made = (*files, live.cost, *live.files, live.fresh, live.optimum)
+    made = (*files, live.cost, folder / "dev", folder / "confirm", live.fresh, live.optimum)
     page = _live_report(folder, live.cost, live.fresh, live.optimum)
-    return DemoResult((verdict, *first, *others), made, page, live.has_failed)
+    return DemoResult((verdict, *first, *others), made, page, has_failed)
 
 
 def _replayed(folder: Path) -> tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]:

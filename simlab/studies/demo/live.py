@@ -165,27 +165,6 @@ def split_prompts(path: Path, out: Path) -> tuple[Path, Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveParts:
-    """What was found with models.
-
-    Attributes:
-        parts: titles and texts, the verdict first.
-        cost: the latency profile.
-        fresh: the recording that is reported on.
-        optimum: the choice.
-        files: all others.
-        has_failed: whether a text is not the target's, or rounds are not those of their replay.
-    """
-
-    parts: tuple[tuple[str, str], ...]
-    cost: Path
-    fresh: Path
-    optimum: Path
-    files: tuple[Path, ...]
-    has_failed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Models:
     """Which models run, and how."""
 
@@ -203,10 +182,16 @@ class Live:
         models: that run.
         prompts: to choose on, and to report on; None: packaged ones. Without the first, the second are split.
         minutes: of everything, about.
+
+    Attributes:
+        cost: the latency profile.
+        fresh: the recording that is reported on.
+        optimum: the choice.
     """
 
     def __init__(self, out: Path, models: Models, prompts: tuple[Path | None, Path | None], minutes: float) -> None:
         self.out, self._seconds = out, 60 * minutes
+        self.cost, self.fresh, self.optimum = out / "cost.json", out / "fresh", out / "optimize.json"
         dtype = models.dtype or ("bfloat16" if models.device != "cpu" or has_fast_bfloat16() else "float32")
         self.models = {**asdict(models), "dtype": dtype}
         self._longest = MOST_PACKAGED if prompts == (None, None) else ANSWERS[0]
@@ -221,31 +206,34 @@ class Live:
         self._there = chosen_on, others
         self._begun = time.monotonic() - sum(self._steps.seconds.values())
 
-    def made(self) -> LiveParts:
-        """Go through all steps."""
-        out = self.out
-        dev, fresh, cost, optimum = out / "dev", out / "fresh", out / "cost.json", out / "optimize.json"
+    def made(self) -> tuple[list[tuple[str, str]], bool]:
+        """Go through all steps.
+
+        Returns:
+            Titles and texts, the verdict first; and whether a text is not the target's, or rounds are not those of
+            their replay.
+        """
         plan = self._planned()
         self._record("2/7  Dev prompts are recorded", "dev", self._prompts[0], plan.dev, plan)
         self._record("3/7  Prompts to report on are recorded", "fresh", self._prompts[1], plan.fresh, plan)
-        traces = open_trace(dev), open_trace(fresh)
-        profiled = self._profile(cost, plan, max(longest_context(trace, None) for trace in traces))
-        chosen = self._choose(traces, cost, optimum)
-        confirmed = self._confirm(fresh, cost, optimum, plan)
-        run = read_confirmation(out / "confirm" / "confirm.json")
+        traces = open_trace(self.out / "dev"), open_trace(self.fresh)
+        profiled = self._profile(plan, max(longest_context(trace, None) for trace in traces))
+        chosen = self._choose(traces)
+        confirmed = self._confirm(plan)
+        run = read_confirmation(self.out / "confirm" / "confirm.json")
         num_run = int(str(run.ran["prompts"]))
-        self._replay_budgets(fresh, cost, num_run)
+        self._replay_budgets(num_run)
         left_out = self._left_out(plan, num_run)
         parts = [
             (f"Verdict, on {num_run} prompts", confirmed),
             *([("What did not fit into the time", left_out)] if left_out else []),
             ("The latency profile of this machine, measured briefly", profiled),
-            (f"The choice, on {_prompts_of(traces[0])} dev prompts", f"{chosen}\nChoice: {optimum}"),
+            (f"The choice, on {_prompts_of(traces[0])} dev prompts", f"{chosen}\nChoice: {self.optimum}"),
             ("One round of the recording", _round_text(traces[1], self.models["target"])),
         ]
         judged = [row for row in run.rows if row.get("lossless") is not None]
         has_failed = any(row["lossless"] == FAILED or not row["counts_equal_replay"] for row in judged)
-        return LiveParts(tuple(parts), cost, fresh, optimum, (dev, out / "confirm"), has_failed)
+        return parts, has_failed
 
     def _step(
         self,
@@ -328,56 +316,61 @@ class Live:
         )
         self._step(title, f"record-{name}", "record", options, lambda: f"{_prompts_of(record.run(options))} prompts")
 
-    def _profile(self, cost: Path, plan: Plan, longest: int) -> str:
+    def _profile(self, plan: Plan, longest: int) -> str:
         """Time rounds at the shortest and at the longest context that there is."""
         last = max(_CONTEXT_STEP * -(-longest // _CONTEXT_STEP), 2 * _LOWEST_CONTEXT)
         options = ProfileRequest(
             **self.models,
-            out=cost,
+            out=self.cost,
             node_counts=plan.node_counts,
             contexts=(_LOWEST_CONTEXT, last),
             repeats=_REPEATS,
             time_limit=round(_PROFILE_SHARE * self._seconds / 60, 2),
-            resume=cost.exists(),
+            resume=self.cost.exists(),
         )
         title = "4/7  A latency profile of this machine is measured"
         return self._step(title, "profile", "profile", options, lambda: profile.run(options).text())
 
-    def _choose(self, traces: tuple[Trace, Trace], cost: Path, optimum: Path) -> str:
+    def _choose(self, traces: tuple[Trace, Trace]) -> str:
         """Choose what is predicted to be fastest on one trace, and see how it and every budget do on the other."""
         digest = traces[0].manifest.tokenizer_digest
         has_ngram = find_packaged_ngram(digest) is not None
         searched = tuple(policy for policy in SEARCHED if has_ngram or not policy.startswith("presto"))
-        search = OptimizeOptions(
-            traces[1].location, searched, dev_trace=traces[0].location, cost=(cost,), out=optimum, progress=False
-        )
+        dev, fresh = (trace.location for trace in traces)
+        search = OptimizeOptions(fresh, searched, dev_trace=dev, cost=(self.cost,), out=self.optimum, progress=False)
         title = "5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones"
         return self._step(title, "optimize", "optimize", search, lambda: optimize.run(search).text())
 
-    def _confirm(self, fresh: Path, cost: Path, optimum: Path, plan: Plan) -> str:
+    def _confirm(self, plan: Plan) -> str:
         """Run what was chosen, in the time that is left, or in twice what one prompt takes by the plan."""
         out = self.out / "confirm"
         left = self._seconds * (1 - _LEFT_AT_END) - (time.monotonic() - self._begun)
         least = 2 * plan.least_confirmation_s(self._steps.seconds["plan"])
         options = ConfirmRequest(
             **self.models,
-            trace=str(fresh),
-            choice=optimum,
-            cost=cost,
+            trace=str(self.fresh),
+            choice=self.optimum,
+            cost=self.cost,
             out=out,
             repeats=1,
             time_limit=round(max(left, least) / 60, 2),
             resume=out.exists(),
         )
-        best = read_optimum(optimum).best.policy
+        best = read_optimum(self.optimum).best.policy
         title = f"6/7  The choice, {best}, and its rivals run on the prompts to report on"
         return self._step(title, "confirmed", "confirm", options, lambda: confirm.run(options).text())
 
-    def _replay_budgets(self, fresh: Path, cost: Path, prompts: int) -> None:
+    def _replay_budgets(self, prompts: int) -> None:
         """Every budget on the prompts that ran, for the report."""
         rows = self.out / "budgets.parquet"
         options = ReplayOptions(
-            str(fresh), (BUDGETS,), cost=(cost,), limit=prompts, out=rows, progress=False, resume=rows.exists()
+            str(self.fresh),
+            (BUDGETS,),
+            cost=(self.cost,),
+            limit=prompts,
+            out=rows,
+            progress=False,
+            resume=rows.exists(),
         )
         title = "     Every budget is replayed, for the report"
         self._step(title, "budgets", "replay", options, lambda: replay.run(options).text())

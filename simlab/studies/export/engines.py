@@ -53,7 +53,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, TraceArtefacts, in_sample_note
-from simlab.studies.inputs.prices import HOW, BatchPricing, notes_on, priced_batches
+from simlab.studies.inputs.prices import HOW, Prices, notes_on, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE, OwnBlocks, ReplayRun, replayed_on_own_blocks
 from simlab.traces.format.manifest import Manifest
@@ -196,7 +196,7 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
     priced = priced_batches(costs, options.batch, texts.trace, texts.draft, options.limit)
-    artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
+    artefacts = TraceArtefacts(priced[0][1], texts.trace, texts.draft)
     policy = texts.policy(options.policy or "", artefacts)
     if is_plain_decoding(policy.policy):
         raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
@@ -205,7 +205,7 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     source, make = _MAKERS[engine]
     notes = [
         *notes_of(exported),
-        *notes_on(texts.trace, (pricing.prices for pricing in priced if has_table)),
+        *notes_on(texts.trace, (prices for _, prices, _ in priced if has_table)),
         *filter(None, [block_note(source.name, exported)]),
         *([_NO_TREES] if has_table and not exported.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
@@ -214,7 +214,9 @@ def engine_file(texts: ExportedTexts, options: "ExportOptions") -> tuple[str, st
     return text, f"Settings of {policy.label} for {engine}", tuple(lines)
 
 
-def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
+def _exported(
+    engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[tuple[int, Prices, bool]]
+) -> ExportedPolicy:
     manifest = texts.trace.manifest
     draft_set = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
@@ -259,17 +261,17 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
     )
 
 
-def _batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
+def _batch_table(priced: Sequence[tuple[int, Prices, bool]], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices."""
     machines, lengths = [], dict[str, int]()
-    for pricing in priced:
-        cost = pricing.prices.cost
+    for batch, prices, what_if in priced:
+        cost = prices.cost
         if cost is None:
-            raise CostError(f"a batch size needs a latency profile. {pricing.prices.no_latency_reason}")
-        about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
+            raise CostError(f"a batch size needs a latency profile. {prices.no_latency_reason}")
+        about = BatchPrices(batch, cost.cost_id, prices.heading, what_if)
         chains = parse_policies(["ar", *(f"chain:length={length}" for length in texts.lengths(cost.most_drafted))])
         lengths |= {chain.policy_id: chain.policy.budget or 0 for chain in chains}
-        machines.append((about, PoliciesOnMachine(pricing.prices, tuple(chains))))
+        machines.append((about, PoliciesOnMachine(prices, tuple(chains))))
     run = ReplayRun(progress=texts.progress, bounds=False)
     rows = replayed_on_own_blocks(
         texts.trace, texts.draft, [asked for _, asked in machines], texts.own_blocks, texts.limit, run

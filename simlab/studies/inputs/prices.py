@@ -359,24 +359,9 @@ HOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPricing:
-    """Prices of one batch size.
-
-    Attributes:
-        batch: texts at a time.
-        prices: of a round in which each of them goes one round further.
-        what_if: whether they were worked out from those of one text.
-    """
-
-    batch: int
-    prices: Prices
-    what_if: bool
-
-
 def priced_batches(
     costs: Sequence[Path], batches: Sequence[int] | None, trace: Trace, draft: str, limit: int | None
-) -> list[BatchPricing]:
+) -> list[tuple[int, Prices, bool]]:
     """Prices by batch size, ascending; without batch sizes those of the cost files, which may be one.
 
     Args:
@@ -385,12 +370,17 @@ def priced_batches(
         trace: whose texts are priced.
         draft: the draft set.
         limit: the first so many prompts only; None: all.
+
+    Returns:
+        Each batch size, its prices, and whether they were worked out from those of one text.
     """
-    by_batch = measured_prices(costs, trace, draft, limit)
-    measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in by_batch.items()}
+    measured = measured_prices(costs, trace, draft, limit)
     if batches is None:
-        return [measured[batch] for batch in sorted(measured)]
-    return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
+        return [(batch, measured[batch], False) for batch in sorted(measured)]
+    return [
+        (batch, measured[batch], False) if batch in measured else (batch, _worked_out(batch, measured), True)
+        for batch in batches
+    ]
 
 
 def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int | None) -> dict[int, Prices]:
@@ -407,12 +397,12 @@ def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int 
     return by_batch
 
 
-def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
+def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
     if 1 not in measured:
         raise CostError(
             f"no latency profile of {batch} texts at a time, and none of one text to work it out from; give that with "
             "--cost"
         )
-    if measured[1].prices.cost is None:
-        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.no_latency_reason}")
-    return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)
+    if measured[1].cost is None:
+        raise CostError(f"a batch size needs a latency profile. {measured[1].no_latency_reason}")
+    return what_if_prices(measured[1], f"batch={batch}")

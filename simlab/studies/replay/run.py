@@ -181,22 +181,12 @@ class ReplayRun:
     part: Part | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A result row to be made of a text, and whether the rounds of its policy are wanted with it."""
+_Task: TypeAlias = tuple[ReplayRow, bool]
+"""A result row to be made of a text, and whether the rounds of its policy are wanted with it."""
 
-    row: ReplayRow
-    with_rounds: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """What a worker is given: sequences of which the same is missing, and of their groups of rows one, or all."""
-
-    task_set: int
-    sequences: tuple[int, ...]
-    group: int | None = None
-
+_Unit: TypeAlias = tuple[int, tuple[int, ...], int | None]
+"""What a worker is given: a set of tasks, sequences of which just these are missing, and of the groups of rows one;
+None: all."""
 
 _Part: TypeAlias = tuple[RecordedTexts, ReadyRows, tuple[NamedPolicy, ...]]
 """Some texts under some policies or bounds, and those of the policies whose rounds are wanted."""
@@ -311,17 +301,16 @@ def _missing(
         done.setdefault(index, set()).add((cost_id, policy_id))
     first = {row.policy_id: index for index, row in reversed(list(enumerate(rows))) if row.policy is not None}
     in_rounds = set() if rounds_done is None else set(first.values())
-    tasks = [(_Task(row, False), _Task(row, index in in_rounds)) for index, row in enumerate(rows)]
+    everything = [(row, index in in_rounds) for index, row in enumerate(rows)]
 
     def left(index: int) -> Iterator[_Task]:
         rows_there, rounds_there = done.get(index, set()), (rounds_done or {}).get(index, set())
-        for row, (without, whole) in zip(rows, tasks, strict=True):
-            task = without if row.policy_id in rounds_there else whole
-            if task.with_rounds or (row.prices.cost_id, row.policy_id) not in rows_there:
-                yield task
+        for row, with_rounds in everything:
+            is_lacking = with_rounds and row.policy_id not in rounds_there
+            if is_lacking or (row.prices.cost_id, row.policy_id) not in rows_there:
+                yield row, is_lacking
 
     # Where nothing is there, as in most replays, all sequences share one list.
-    everything = [whole for _, whole in tasks]
     untouched = {index for index in wanted if index not in done and index not in (rounds_done or {})}
     missing = {index: everything if index in untouched else list(left(index)) for index in wanted}
     return {index: of_text for index, of_text in missing.items() if of_text}
@@ -337,10 +326,8 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     all_results = []
     tasks = tuple(_groups(group) for group, _ in groups)
     if options.workers.shares_memory:
-        roots, units = (
-            ROOTS_AT_ONCE,
-            iter([_Unit(number, tuple(indices)) for number, (_, indices) in enumerate(groups)]),
-        )
+        roots = ROOTS_AT_ONCE
+        units: Iterator[_Unit] = iter([(number, tuple(indices), None) for number, (_, indices) in enumerate(groups)])
     else:
         roots, units = ROOTS_OF_A_WORKER, _pieces(trace, groups, tasks)
     job = _ReplayJob(trace_handle(trace, options.workers), draft, tasks, roots)
@@ -360,7 +347,7 @@ def _pieces(
     for index, (_, indices) in enumerate(groups):
         for run in trace.runs(frozenset(indices), ROOTS_A_UNIT):
             for group in range(len(tasks[index])):
-                yield _Unit(index, run, group)
+                yield index, run, group
 
 
 @dataclass
@@ -381,13 +368,14 @@ class _ReplayJob(TraceJob):
 
     def parts(self, unit: _Unit) -> Iterator[_Part]:
         """The texts of a unit, some at a time, under each group of rows."""
-        wanted = self.tasks[unit.task_set]
-        numbers = range(len(wanted)) if unit.group is None else [unit.group]
-        ready = [self._ready(unit.task_set, number) for number in numbers]
-        rows = [task.row for number in numbers for task in wanted[number]]
+        task_set, sequences, group = unit
+        wanted = self.tasks[task_set]
+        numbers = range(len(wanted)) if group is None else [group]
+        all_ready = [self._ready(task_set, number) for number in numbers]
+        rows = [row for number in numbers for row, _ in wanted[number]]
         channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
-        for texts in self.trace.recorded_texts(self.draft, unit.sequences, self.roots, channels):
-            yield from ((texts, *group) for group in ready)
+        for texts in self.trace.recorded_texts(self.draft, sequences, self.roots, channels):
+            yield from ((texts, *ready) for ready in all_ready)
 
     def work(self, part: _Part) -> tuple[Results, RoundRows | None, int]:
         """Result rows of some texts, the rounds that are wanted, and how many tokens times rows were replayed."""
@@ -398,8 +386,8 @@ class _ReplayJob(TraceJob):
 
     def _made_ready(self, index: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
         group = self.tasks[index][number]
-        in_rounds = (task.row.policy for task in group if task.with_rounds)
-        return ReadyRows([task.row for task in group]), tuple(policy for policy in in_rounds if policy is not None)
+        in_rounds = (row.policy for row, with_rounds in group if with_rounds)
+        return ReadyRows([row for row, _ in group]), tuple(policy for policy in in_rounds if policy is not None)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
@@ -409,7 +397,7 @@ def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]
     for index, tasks in missing.items():
         key = known.get(id(tasks))
         if key is None:
-            key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in tasks)
+            key = tuple((row.prices.cost_id, row.policy_id, with_rounds) for row, with_rounds in tasks)
             known[id(tasks)] = key
         by_key.setdefault(key, (tasks, []))[1].append(index)
     return list(by_key.values())
@@ -420,7 +408,7 @@ def _groups(tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
     orders: dict[str, int] = {}
 
     def number(task: _Task) -> int:
-        policy = task.row.policy
+        policy = task[0].policy
         return orders.setdefault("" if policy is None else order_key(policy.policy), len(orders))
 
     near = sorted(tasks, key=number)

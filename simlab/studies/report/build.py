@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from simlab.analysis.curves.machines import curve_machine
-from simlab.analysis.curves.rows import CurveRoots, curve_rows
+from simlab.analysis.curves.rows import curve_rows, roots_read_here
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
@@ -12,7 +12,7 @@ from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
 from simlab.analysis.report.trees import explorer_trees
-from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
+from simlab.analysis.report.verdict import VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import SPEEDUP
@@ -189,23 +189,23 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     """
     missing = list(inputs.missing)
     caveats = () if inputs.prices is None else inputs.prices.caveats
-    verdict = verdict_of(inputs.results, _choice(inputs), caveats)
-    shown = _shown(inputs, verdict)
+    best, verdict, more = verdict_of(inputs.results, _choice(inputs), caveats)
+    shown = _shown(inputs, best)
     sections = _sections(inputs, shown, num_texts, missing)
     measured = [
         f"Measured: {confirmation.verdict.splitlines()[0]}" for confirmation in inputs.confirmed if confirmation.verdict
     ]
     html = report_page(
         title,
-        [verdict.sentence, *verdict.more, *measured, *missing],
-        policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
+        [verdict, *more, *measured, *missing],
+        policy_table(inputs.results, best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,
         sections,
         footer_text(inputs),
     )
-    return html, verdict.sentence, tuple(missing)
+    return html, verdict, tuple(missing)
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
@@ -249,7 +249,8 @@ def chart_of(inputs: ReportInputs, key: str) -> Chart:
     """
     if key == "speed":
         return speed_chart(inputs.results)
-    index, shown = CHARTS.index(key), _shown(inputs, verdict_of(inputs.results, _choice(inputs)))
+    best, _, _ = verdict_of(inputs.results, _choice(inputs))
+    index, shown = CHARTS.index(key), _shown(inputs, best)
     if inputs.trace is None and index >= CHARTS.index("depths"):
         raise UsageError(f"the picture `{key}` needs the trace of the results; give it with --trace DIR")
     if inputs.cost is None and index >= CHARTS.index("maxima"):
@@ -279,12 +280,12 @@ _WHY_NONE = {
 }
 
 
-def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
+def _shown(inputs: ReportInputs, best: Summary | None) -> list[Summary]:
     """The chain, the policy of the verdict, what ran, and the best of other families, few enough to tell apart."""
     results = inputs.results
     chain = results.chain()
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
-    summaries = [*([chain] if chain else []), *([verdict.best] if verdict.best else []), *ran, *results.finalists]
+    summaries = [*([chain] if chain else []), *([best] if best else []), *ran, *results.finalists]
     return list({summary.policy_id: summary for summary in summaries}.values())[:MOST_SHOWN]
 
 
@@ -425,7 +426,7 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
     if "calibrated" not in orders:
         missing.append("No calibrated curves: no calibration comes with simlab for these models.")
     machine = curve_machine(cost, most)
-    roots = CurveRoots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
+    roots = roots_read_here(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
     rows, settings = curve_rows(orders, [machine], roots, most)
     summaries, names = curve_summaries(rows, settings), [f"{setting.edges} probabilities" for setting in settings]
     worst = worst_example(

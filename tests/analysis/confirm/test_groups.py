@@ -79,11 +79,11 @@ def test_a_group_is_served_as_the_replay_serves_it(policy: AnyPolicy, num: int, 
             for text, other in zip(served.texts, alone, strict=True):
                 assert_same_rounds([ran.round for ran in text.rounds], [ran.round for ran in other.rounds])
             turns = turns_of([len(one.rounds) for one in alone], BATCH)
-            assert [sorted(one.numbers) for one in served.rounds] == turns
+            assert [sorted(numbers) for numbers, _ in served.rounds] == turns
             for number, text in enumerate(served.texts):
                 own = [round_seconds(this) for this, turn in enumerate(turns) if number in turn]
                 assert [ran.seconds.total_s for ran in text.rounds] == own
-        assert all(len(one.numbers) == BATCH for one in served.rounds)
+        assert all(len(numbers) == BATCH for numbers, _ in served.rounds)
         assert served.total_s == sum(round_seconds(number) for number in range(len(served.rounds)))
         in_rounds = sum(ran.round.num_committed for one in served.came for ran in one.rounds)
         assert served.num_committed == in_rounds
@@ -118,8 +118,8 @@ def test_mixed_up_seconds_and_neighbours_are_seen(policy: AnyPolicy) -> None:
     shifted = with_text(served, 1, lambda ran: replace(ran, seconds=StageSeconds(verify_s=1.5)))
     assert len(faults(shifted, policy)) == 1
     assert "seconds 1.5 in the run" in faults(shifted, policy)[0]
-    numbers = served.rounds[-1].numbers
-    wrong = replace(served.rounds[-1], numbers=(*numbers[1:], numbers[0] + 1))
+    numbers, seconds = served.rounds[-1]
+    wrong = (*numbers[1:], numbers[0] + 1), seconds
     assert any(
         "texts beside it" in fault for fault in faults(replace(served, rounds=(*served.rounds[:-1], wrong)), policy)
     )

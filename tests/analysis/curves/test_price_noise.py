@@ -15,7 +15,7 @@ from made_up_costs import random_table
 from simlab.analysis.curves.halves import scan_halves, split_halves
 from simlab.analysis.curves.machines import CONVEX, FIRST, CurveMachine, curve_machine
 from simlab.analysis.curves.price_noise import drawn_behind_price, drawn_regrets, with_price_noise
-from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows
+from simlab.analysis.curves.rows import CurveRows, CurveSetting, curve_rows, roots_read_here
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
 from simlab.analysis.curves.text import unimodality_verdict
@@ -49,7 +49,7 @@ def profiled(prices: tuple[float, ...], noise: float, num_visits: int, seed: int
 
 def rows_of(texts: list[RecordedSequence], machine: CurveMachine) -> tuple[CurveRows, CurveSetting]:
     rows, (setting,) = curve_rows(
-        {"raw": BestFirst(Marginal())}, [machine], CurveRoots(lambda: two_at_a_time(texts)), MOST
+        {"raw": BestFirst(Marginal())}, [machine], roots_read_here(lambda: two_at_a_time(texts)), MOST
     )
     return rows, setting
 

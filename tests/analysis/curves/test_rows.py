@@ -12,7 +12,7 @@ from curve_texts import made_up_texts, two_at_a_time
 from made_up_costs import random_table
 
 from simlab.analysis.curves.machines import FIRST, CurveMachine
-from simlab.analysis.curves.rows import SCHEMA, CurveRoots, CurveSetting, curve_rows, write_rows
+from simlab.analysis.curves.rows import SCHEMA, CurveSetting, curve_rows, roots_read_here, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
 from simlab.analysis.curves.text import curves_text
@@ -61,7 +61,7 @@ def rows_of(
     seen = {name: round_costs(view, ALL_STAGES, MOST) for name, view in (views or {}).items()}
     machine = CurveMachine("made-up", round_costs(table, ALL_STAGES, MOST), seen)
     rows, (setting,) = curve_rows(
-        {"raw": BestFirst(Marginal())}, [machine], CurveRoots(lambda: two_at_a_time(texts)), MOST
+        {"raw": BestFirst(Marginal())}, [machine], roots_read_here(lambda: two_at_a_time(texts)), MOST
     )
     return rows, setting
 
@@ -151,14 +151,14 @@ def test_only_chosen_roots_count() -> None:
     texts, table = made_up_texts(3, 4), random_table(np.random.default_rng(3), MOST)
     machine = CurveMachine("made-up", round_costs(table, ALL_STAGES, MOST))
     counted: list[int] = []
-    roots = CurveRoots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:-1], counted.append)
+    roots = roots_read_here(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:-1], counted.append)
     rows, _ = curve_rows({"raw": BestFirst(Marginal())}, [machine], roots, MOST)
     everything, _ = rows_of(texts, table)
     first = rows.filter(rule=FIRST)
     assert first["position"].to_list() == [0] * 4
     assert first.equals(everything.filter(rule=FIRST, position=0))
     assert sum(counted) % sum(len(text.text) - 1 for text in texts) == 0
-    nothing = CurveRoots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:0])
+    nothing = roots_read_here(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:0])
     with pytest.raises(ValueError, match="no rounds"):
         curve_rows({"raw": BestFirst(Marginal())}, [machine], nothing, MOST)
 
@@ -168,11 +168,11 @@ def test_two_machines_and_edge_models_are_what_each_is_alone() -> None:
     tables = {name: random_table(generator, MOST) for name in ("a", "b")}
     machines = [CurveMachine(name, round_costs(table, ALL_STAGES, MOST)) for name, table in tables.items()]
     orders = {"raw": BestFirst(Marginal()), "two": BestFirst(Marginal(2))}
-    rows, settings = curve_rows(orders, machines, CurveRoots(lambda: two_at_a_time(texts)), MOST)
+    rows, settings = curve_rows(orders, machines, roots_read_here(lambda: two_at_a_time(texts)), MOST)
     for setting in settings:
         order = {setting.edges: orders[setting.edges]}
         machine = next(one for one in machines if one.cost_id == setting.cost_id)
-        alone, (own,) = curve_rows(order, [machine], CurveRoots(lambda: two_at_a_time(texts)), MOST)
+        alone, (own,) = curve_rows(order, [machine], roots_read_here(lambda: two_at_a_time(texts)), MOST)
         assert alone.equals(rows.filter(edges=setting.edges, cost_id=setting.cost_id))
         assert (own.budget, own.rate) == (setting.budget, setting.rate)
 

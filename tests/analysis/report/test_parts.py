@@ -65,17 +65,16 @@ def of_rows(predicted: pl.DataFrame, measured: pl.DataFrame | None = None) -> Re
 
 def test_the_verdict_is_the_speedup_over_autoregressive_decoding_and_the_chain_is_second() -> None:
     speeds = {"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "ddtree:budget=16": 1.8, "presto:budget=8": 1.6}
-    found = verdict_of(of_rows(made_rows(speeds)), HELD_OUT)
+    _, sentence, (standing, chain) = verdict_of(of_rows(made_rows(speeds)), HELD_OUT)
     match = re.match(
         r"(\d\.\d\d) times as fast as autoregressive decoding \[(\d\.\d\d), (\d\.\d\d)\]: ddtree:budget=8\. "
         r"40 held-out prompts; predicted, not measured\.$",
-        found.sentence,
+        sentence,
     )
-    assert match, found.sentence
+    assert match, sentence
     ratio, low, high = map(float, match.groups())
     assert low <= 1.95 <= high
     assert low <= ratio <= high
-    standing, chain = found.more
     assert "is faster than each of 3 others" in standing
     match = re.match(r"ddtree:budget=8: 1\.(\d\d) × the chain \[1\.(\d\d), 1\.(\d\d)\] on 40 held-out prompts; ", chain)
     assert match, chain
@@ -126,31 +125,32 @@ NO_WINNER = r"not significant; minimum detectable difference \d+\.\d % \(n = 40 
 def test_what_is_level_is_no_winner(
     speeds: dict[str, float], noise: float, choice: VerdictChoice, said: str, more: list[str]
 ) -> None:
-    found = verdict_of(of_rows(made_rows(speeds, noise=noise)), choice)
-    assert re.search(said, found.sentence)
-    assert all(any(re.search(pattern, one) for one in found.more) for pattern in more)
-    assert not any("price" in one for one in found.more)
+    _, sentence, added = verdict_of(of_rows(made_rows(speeds, noise=noise)), choice)
+    assert re.search(said, sentence)
+    assert all(any(re.search(pattern, one) for one in added) for pattern in more)
+    assert not any("price" in one for one in added)
 
 
 def test_rows_without_seconds_have_sentences_of_their_own() -> None:
-    untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
-    assert untimed.sentence.startswith("Acceptance length 2.50")
-    assert any(one.startswith("No difference: ") for one in untimed.more)
-    assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
+    rows = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)
+    _, sentence, more = verdict_of(of_rows(rows), HELD_OUT)
+    assert sentence.startswith("Acceptance length 2.50")
+    assert any(one.startswith("No difference: ") for one in more)
+    assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE)[0] is None
 
 
 @pytest.mark.parametrize(("num_prompts", "is_rough"), [(19, True), (20, False)])
 def test_a_verdict_on_few_prompts_says_so(num_prompts: int, is_rough: bool) -> None:
-    found = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9}, num_prompts)), TABLE)
-    assert ("Fewer than 20 prompts: the intervals are rough." in found.more) == is_rough
+    _, _, more = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9}, num_prompts)), TABLE)
+    assert ("Fewer than 20 prompts: the intervals are rough." in more) == is_rough
 
 
 def test_what_was_measured_stands_beside_the_prediction() -> None:
     predicted = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95}, noise=0.0)
     measured = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.89}, noise=0.0, kind="measured")
-    found = verdict_of(of_rows(predicted, measured), HELD_OUT)
-    assert "measured 1.89 ×; prediction 3.2 % high." in found.sentence
-    assert any("× the chain" in one and "measured 1.26 ×; prediction 3.2 % high." in one for one in found.more)
+    _, sentence, more = verdict_of(of_rows(predicted, measured), HELD_OUT)
+    assert "measured 1.89 ×; prediction 3.2 % high." in sentence
+    assert any("× the chain" in one and "measured 1.26 ×; prediction 3.2 % high." in one for one in more)
 
 
 def test_the_verdict_is_that_of_optimize() -> None:
@@ -158,9 +158,9 @@ def test_the_verdict_is_that_of_optimize() -> None:
     found = {summary.policy: summary for summary in results.summaries}
     runs = [results.run(found[name]) for name in ("ddtree:budget=8", "presto:budget=8", "chain", "ar")]
     judged = judge_finalists([runs], "tokens_per_s")
-    verdict = verdict_of(results, HELD_OUT)
-    assert verdict.more[0] == judged.verdict
-    assert ("is as good within the noise" in verdict.sentence) is not judged.wins
+    _, sentence, more = verdict_of(results, HELD_OUT)
+    assert more[0] == judged.verdict
+    assert ("is as good within the noise" in sentence) is not judged.wins
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -307,6 +307,6 @@ def test_a_difference_within_the_noise_of_prices_is_no_win() -> None:
     uneven = rows.with_columns(verify_s=pl.col("verify_s") * pl.Series(rng.lognormal(0, 0.05, len(rows))))
     pairs = zip(uneven["policy"], uneven["verify_s"], strict=True)
     rows = with_draws(uneven, [(seconds * factors[policy]).tolist() for policy, seconds in pairs])
-    found = verdict_of(ReportResults(rows, rows.clear()), HELD_OUT)
-    assert "ddtree:budget=8, which is not significantly faster. The chain is as good" in found.sentence
-    assert any("within the noise of the latency profile" in one for one in found.more)
+    _, sentence, more = verdict_of(ReportResults(rows, rows.clear()), HELD_OUT)
+    assert "ddtree:budget=8, which is not significantly faster. The chain is as good" in sentence
+    assert any("within the noise of the latency profile" in one for one in more)

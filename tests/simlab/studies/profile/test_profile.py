@@ -8,7 +8,7 @@ from study_results import refused
 
 from simlab.cost import PLAIN
 from simlab.real_runner.profile.options import CONTEXTS, NODE_COUNTS, ProfileOptions
-from simlab.real_runner.profile.profile import ProfileResult
+from simlab.real_runner.profile.profile import ProfileSweeps
 from simlab.studies.profile.profile import ProfileTable, profile, reading_text
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -47,9 +47,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]:
     """The options that reach a profile that measures nothing."""
     found: list[ProfileOptions] = []
 
-    def profile(options: ProfileOptions) -> ProfileResult:
+    def profile(options: ProfileOptions) -> ProfileSweeps:
         found.append(options)
-        return ProfileResult(cost_file(), 1)
+        return ProfileSweeps(cost_file(), 1)
 
     monkeypatch.setattr("simlab.studies.profile.profile.run_profile", profile)
     return found
