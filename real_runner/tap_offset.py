@@ -163,6 +163,6 @@ def _answered(models: Models, texts: Sequence[PromptAndText]) -> list[PromptAndT
         greedy = Sampling(0.0, 0, 1.0, 0)
         most = max(1, min(TEXT_TOKENS, models.target.longest_context - max(map(len, prompts))))
         written = generate(models.target, [ids.tolist() for ids in prompts], [0] * len(prompts), greedy, most)
-        for number, ids, answer in zip(silent, prompts, written, strict=True):
-            cut[number] = (ids, np.array(answer.token_ids, np.int32))
+        for number, ids, (answer, _) in zip(silent, prompts, written, strict=True):
+            cut[number] = (ids, np.array(answer, np.int32))
     return cut

@@ -34,19 +34,6 @@ from simlab.sequence_replay import draft_source
 from simlab.tree import DraftTree
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRound:
-    """One round of all texts of a batch.
-
-    Attributes:
-        numbers: of the texts in it; texts are numbered as they come.
-        seconds: that all of them waited.
-    """
-
-    numbers: tuple[int, ...]
-    seconds: StageSeconds
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedGroup:
     """Texts that were served together.
@@ -56,13 +43,14 @@ class ServedGroup:
         texts: those of the group, in the order in which they came.
         company: those that came after them, once more from the first, so that the batch stayed full; the last of them
             were left where they were when the group ended.
-        rounds: of the batch; not kept where one text runs at a time.
+        rounds: of the batch, the numbers of the texts in each, and the seconds that all of them waited; not kept where
+            one text runs at a time.
     """
 
     batch: int
     texts: tuple[DecodedText, ...]
     company: tuple[DecodedText, ...]
-    rounds: tuple[BatchRound, ...]
+    rounds: tuple[tuple[tuple[int, ...], StageSeconds], ...]
 
     @property
     def came(self) -> tuple[DecodedText, ...]:
@@ -72,7 +60,7 @@ class ServedGroup:
     @property
     def total_s(self) -> float:
         """Seconds of all rounds of the batch."""
-        return sum(round_.seconds.total_s for round_ in self.rounds)
+        return sum(seconds.total_s for _, seconds in self.rounds)
 
     @property
     def num_committed(self) -> int:
@@ -112,7 +100,8 @@ def serve_group(
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max(len(prompt.token_ids) for prompt in prompts)
     served = Speculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
-    queue, ended, rounds = with_filler_requests(len(prompts)), dict[int, RunningText](), list[BatchRound]()
+    queue, ended = with_filler_requests(len(prompts)), dict[int, RunningText]()
+    rounds: list[tuple[tuple[int, ...], StageSeconds]] = []
     while not set(range(len(prompts))) <= ended.keys():
         check()
         if served.has_place:
@@ -120,7 +109,7 @@ def serve_group(
                 served.add(prompts[next(queue)])
         else:
             numbers = tuple(text.number for text in served.running)
-            rounds.append(BatchRound(numbers, served.round()[0].seconds))
+            rounds.append((numbers, served.round()[0].seconds))
         ended |= {ended_text.number: ended_text for ended_text in served.take_ended()}
     came = ended | {text.number: text for text in served.running}
     decoded = [came[number].decoded() for number in sorted(came)]
@@ -230,8 +219,8 @@ def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
     if len(turns) != len(served.rounds):
         unequal = ReplayMismatch(0, "rounds of the batch", ran=str(len(served.rounds)), replayed=str(len(turns)))
         return dict.fromkeys(range(len(served.texts)), unequal)
-    for turn, batch_round in zip(turns, served.rounds, strict=True):
-        ran = tuple(sorted(batch_round.numbers))
+    for turn, (numbers, batch_seconds) in zip(turns, served.rounds, strict=True):
+        ran = tuple(sorted(numbers))
         for number in turn:
             ran_round = came[number].rounds[done[number]]
             done[number] += 1
@@ -240,7 +229,7 @@ def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
                     number,
                     ReplayMismatch(ran_round.round.position, "texts beside it", ran=str(ran), replayed=str(turn)),
                 )
-            seconds, waited = ran_round.seconds.total_s, batch_round.seconds.total_s
+            seconds, waited = ran_round.seconds.total_s, batch_seconds.total_s
             if seconds != waited:
                 misplaced.setdefault(
                     number, ReplayMismatch(ran_round.round.position, _SECONDS, ran=str(seconds), replayed=str(waited))
@@ -253,8 +242,8 @@ def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, Dr
     came, done = served.came, [0] * len(served.came)
     sources = [draft_source(shared.needs, own_sequence(text)) if text.rounds else None for text in came]
     trees: list[dict[int, DraftTree]] = [{} for _ in came]
-    for round_ in served.rounds:
-        numbers, drafts = sorted(round_.numbers), []
+    for texts_of_round, _ in served.rounds:
+        numbers, drafts = sorted(texts_of_round), []
         for number in numbers:
             source = sources[number]
             assert source is not None

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import repeat as endlessly
 
 import numpy as np
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.batch import ServedGroup, first_unequal_of_each, policies_on_record, serve_group
-from simlab.real_runner.confirm.groups import GROUP, FinishedGroup, MachineRun, TextGroup, finished_groups, of_groups
+from simlab.real_runner.confirm.groups import GROUP, FinishedGroup, TextGroup, finished_groups, of_groups
 from simlab.real_runner.confirm.log import (
     ConfirmLog,
     Difference,
@@ -155,11 +155,9 @@ def _measured(
         FinishedSequence(repeat, record.index, own_runs)
         for record, own_runs in zip(group, zip(*runs, strict=True), strict=True)
     )
-    machine = ((policy.policy_id, served[policy.policy_id]) for policy in setup.policies)
-    runs_of_machine = tuple(
-        MachineRun(name, served_group.num_committed, served_group.total_s) for name, served_group in machine
-    )
-    return FinishedGroup(repeat, number, sequences, runs_of_machine)
+    ids = [policy.policy_id for policy in setup.policies]
+    machine = {policy_id: (served[policy_id].num_committed, served[policy_id].total_s) for policy_id in ids}
+    return FinishedGroup(repeat, number, sequences, machine)
 
 
 def _finished(named: NamedPolicy, served: ServedGroup, on_record: _OnRecord) -> Iterator[FinishedRun]:
@@ -175,16 +173,8 @@ def _finished(named: NamedPolicy, served: ServedGroup, on_record: _OnRecord) -> 
 
 def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
     """The differences of a text as flat values; a number that is not known is None."""
-    parts = {
-        "text": () if comparison.parting is None else (comparison.parting,),
-        "round": comparison.round_differences,
-        "row": comparison.row_differences,
-        "channel": comparison.channel_differences,
-    }
-    for kind, differences in parts.items():
-        for difference in differences:
-            known = {key: _known(value) for key, value in asdict(difference).items()}
-            yield {"kind": kind, **known, "says": str(difference)}
+    for difference in comparison.differences():
+        yield {key: _known(value) for key, value in difference.items()}
     if comparison.num_unpaired:
         text = f"{comparison.num_unpaired} rounds begin where the other has no root"
         yield {"kind": "round", "num_unpaired": comparison.num_unpaired, "says": text}

@@ -1,7 +1,7 @@
 """Groups of texts that are served together from start to end, and what the log of a confirmation keeps of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence, finished_sequence
@@ -77,21 +77,6 @@ GROUP = "group"
 """The kind of the log's entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRun:
-    """All rounds of the batch in which a policy served a group.
-
-    Attributes:
-        policy_id: of the policy.
-        committed: tokens that all texts wrote in them, company's too.
-        total_s: seconds.
-    """
-
-    policy_id: str
-    committed: int
-    total_s: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedGroup:
     """A group under all policies.
@@ -100,13 +85,14 @@ class FinishedGroup:
         repeat: from 0.
         group: its number.
         sequences: its texts, in the order in which they came.
-        machine: a run for each policy.
+        machine: by the id of each policy the tokens that all texts wrote in all rounds of its batch, company's too, and
+            the seconds of these rounds.
     """
 
     repeat: int
     group: int
     sequences: tuple[FinishedSequence, ...]
-    machine: tuple[MachineRun, ...]
+    machine: Mapping[str, tuple[int, float]]
 
     def to_json(self) -> Json:
         """The group as it stands in the log."""
@@ -114,7 +100,10 @@ class FinishedGroup:
             "repeat": self.repeat,
             "group": self.group,
             "sequences": [sequence.to_json() for sequence in self.sequences],
-            "machine": [asdict(run) for run in self.machine],
+            "machine": [
+                {"policy_id": policy_id, "committed": committed, "total_s": total_s}
+                for policy_id, (committed, total_s) in self.machine.items()
+            ],
         }
 
 
@@ -125,8 +114,8 @@ def finished_groups(log: ConfirmLog) -> Iterator[FinishedGroup]:
 
 def _group(entry: JsonFields) -> FinishedGroup:
     sequences = tuple(finished_sequence(sequence) for sequence in entry.objects("sequences"))
-    machine = tuple(
-        MachineRun(fields.text("policy_id"), fields.integer("committed"), fields.number("total_s"))
+    machine = {
+        fields.text("policy_id"): (fields.integer("committed"), fields.number("total_s"))
         for fields in entry.objects("machine")
-    )
+    }
     return FinishedGroup(entry.integer("repeat"), entry.integer("group"), sequences, machine)

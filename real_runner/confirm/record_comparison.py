@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,36 +21,30 @@ from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sequence_replay import Round, draft_source, rounds
 from simlab.tree import DraftTree
 
+RecordDifference: TypeAlias = dict[str, Any]
+"""One thing that differs, as flat values, ``says`` all of it in words. By ``kind``:
+
+``text``: the decoded text leaves the recorded one at token ``position``: ``ran`` and ``recorded`` are the tokens there,
+None behind the end, and ``gap`` is by how much the recorded choice had won, in units of a logit; NaN where not known.
+
+``round``: at the root at ``position`` another tree was drafted, or another path accepted. ``num_nodes`` of the two
+trees differ, all further nodes where one is larger. ``gap`` is the largest difference of path log-probability, under
+the record's row, between two nodes that hold the same place in the two trees; 0 where only the paths differ, NaN where
+it cannot be told: the trees differ in size, or a token is not in the record's row. ``ran_accepted`` and
+``recorded_accepted`` are nodes of the accepted paths, counted up to where the texts part.
+
+``row``: at a ``depth`` of the drafted row of the root at ``position``, counted from 1, ``num_ranks`` ranks hold other
+candidates than in the record. ``gap`` is the largest difference of log-probability, in the record, between the two
+candidates of a rank, NaN where one is not kept there; ``size`` that of one candidate, run against record.
+
+``channel``: the same of a list of a ``channel``; ``below`` are the tokens above the list: of transitions the depth and
+the single token, of a pool the whole path. All ranks differ where the record has no such list."""
+
+
 # What a round saw against what was recorded at its root: ranks of candidates, and log-probabilities.
 
 
-@dataclass(frozen=True, slots=True)
-class RowDifference:
-    """A depth of a drafted row at which ranks hold other candidates than in the record.
-
-    Attributes:
-        position: of the root.
-        depth: counted from 1.
-        num_ranks: how many.
-        gap: the largest difference of log-probability, in the record, between the two candidates of a
-            rank; NaN where one is not kept there.
-        size: the largest difference of log-probability of one candidate, run against record.
-    """
-
-    position: int
-    depth: int
-    num_ranks: int
-    gap: float
-    size: float
-
-    def __str__(self) -> str:
-        return (
-            f"row at {self.position}, depth {self.depth}: {self.num_ranks} ranks differ "
-            f"(gap {self.gap:.3g}, log-probs by {self.size:.3g})"
-        )
-
-
-def compare_rows(position: int, ran: Marginals, recorded: Marginals) -> tuple[list[RowDifference], float]:
+def compare_rows(position: int, ran: Marginals, recorded: Marginals) -> tuple[list[RecordDifference], float]:
     """The depths at which ranks differ, and the largest difference of one candidate's log-probability.
 
     As many ranks of a depth are compared as both rows hold.
@@ -64,13 +59,20 @@ def compare_rows(position: int, ran: Marginals, recorded: Marginals) -> tuple[li
     """
     if recorded.depth != ran.depth:
         raise ValueError(f"the run drafts {ran.depth} tokens ahead, and the record holds {recorded.depth}")
-    differences, largest = [], 0.0
+    differences, largest = list[RecordDifference](), 0.0
     for depth in range(1, ran.depth + 1):
         num_ranks, gap, size = _compare_depth(*ran.at(depth), *recorded.at(depth))
         largest = max(largest, size)
         if num_ranks:
-            differences.append(RowDifference(position, depth, num_ranks, gap, size))
+            where = {"kind": "row", "position": position, "depth": depth}
+            differences.append(where | _of_ranks(f"row at {position}, depth {depth}", num_ranks, gap, size))
     return differences, largest
+
+
+def _of_ranks(where: str, num_ranks: int, gap: float, size: float) -> RecordDifference:
+    """What is told of ranks that differ somewhere."""
+    says = f"{where}: {num_ranks} ranks differ (gap {gap:.3g}, log-probs by {size:.3g})"
+    return {"num_ranks": num_ranks, "gap": gap, "size": size, "says": says}
 
 
 def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_there: Floats) -> tuple[int, float, float]:
@@ -87,37 +89,7 @@ def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_ther
     return int(differing.sum()), float(gap), float(size)
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelDifference:
-    """A list of a channel in which ranks hold other candidates than in the record.
-
-    Attributes:
-        position: of the root.
-        channel: its name.
-        below: the tokens above the list: of transitions the depth and the single token, of a pool the whole path.
-        num_ranks: how many; all of them where the record has no such list.
-        gap: the largest difference of log-probability, in the record, between the two candidates of a
-            rank; NaN where one is not there.
-        size: the largest difference of log-probability of one candidate, run against record.
-    """
-
-    position: int
-    channel: str
-    below: str
-    num_ranks: int
-    gap: float
-    size: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.channel} at {self.position}, {self.below}: {self.num_ranks} ranks differ "
-            f"(gap {self.gap:.3g}, log-probs by {self.size:.3g})"
-        )
-
-
-def compare_channels(
-    position: int, name: str, ran: Channel, recorded: Channel
-) -> tuple[list[ChannelDifference], float]:
+def compare_channels(position: int, name: str, ran: Channel, recorded: Channel) -> tuple[list[RecordDifference], float]:
     """The lists in which ranks differ, and the largest difference of one candidate's log-probability.
 
     Lists are paired by the tokens above them, not by their places: two tokens of the drafter that nearly tie may have
@@ -144,7 +116,7 @@ def compare_channels(
     assert isinstance(ran, ScoredTokens)
     assert isinstance(recorded, ScoredTokens)
     ours, theirs = _lists(ran), _lists(recorded)
-    differences, largest = list[ChannelDifference](), 0.0
+    differences, largest = list[RecordDifference](), 0.0
     for below in [*ours, *(key for key in theirs if key not in ours)]:
         if below in ours and below in theirs:
             num_ranks, gap, size = _compare_depth(*ours[below], *theirs[below])
@@ -154,7 +126,8 @@ def compare_channels(
             num_ranks, gap, size = len((ours.get(below) or theirs[below])[0]), math.nan, 0.0
         largest = max(largest, size)
         if num_ranks:
-            differences.append(ChannelDifference(position, name, below, num_ranks, gap, size))
+            where = {"kind": "channel", "position": position, "channel": name, "below": below}
+            differences.append(where | _of_ranks(f"{name} at {position}, {below}", num_ranks, gap, size))
     return differences, largest
 
 
@@ -192,53 +165,6 @@ def _families(pool: Pool) -> dict[str, tuple[Ints, Floats]]:
 
 
 @dataclass(frozen=True, slots=True)
-class TextParting:
-    """Where the decoded text leaves the recorded one.
-
-    Attributes:
-        position: in the text.
-        ran: the token decoded there; None behind the end.
-        recorded: the token recorded there; None behind the end.
-        gap: by how much the recorded choice had won there, in units of a logit; NaN where not known.
-    """
-
-    position: int
-    ran: int | None
-    recorded: int | None
-    gap: float
-
-    def __str__(self) -> str:
-        return f"token {self.position}: {self.ran} in the run, {self.recorded} in the record (gap {self.gap:.3g})"
-
-
-@dataclass(frozen=True, slots=True)
-class RoundDifference:
-    """A root at which another tree was drafted, or another path accepted.
-
-    Attributes:
-        position: of the root.
-        num_nodes: of the two trees, at which they differ; all further nodes where one is larger.
-        gap: the largest difference of path log-probability, under the record's row, between two nodes
-            that hold the same place in the two trees; 0 where only the paths differ, NaN where it
-            cannot be told: the trees differ in size, or a token is not in the record's row.
-        ran_accepted: nodes of the accepted path.
-        recorded_accepted: as above; both counted up to where the texts part.
-    """
-
-    position: int
-    num_nodes: int
-    gap: float
-    ran_accepted: int
-    recorded_accepted: int
-
-    def __str__(self) -> str:
-        return (
-            f"round at {self.position}: {self.num_nodes} nodes differ (gap {self.gap:.3g}), "
-            f"{self.ran_accepted} accepted in the run, {self.recorded_accepted} in the record"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class RecordComparison:
     """All that differs, up to where the two texts part; behind that nothing can be compared.
 
@@ -256,15 +182,15 @@ class RecordComparison:
         largest_channel_size: as ``largest_size``, of one candidate of a channel.
     """
 
-    parting: TextParting | None
+    parting: RecordDifference | None
     num_rounds: int
     num_unpaired: int
-    round_differences: tuple[RoundDifference, ...]
+    round_differences: tuple[RecordDifference, ...]
     num_rows: int
-    row_differences: tuple[RowDifference, ...]
+    row_differences: tuple[RecordDifference, ...]
     largest_size: float
     num_channel_rows: int = 0
-    channel_differences: tuple[ChannelDifference, ...] = ()
+    channel_differences: tuple[RecordDifference, ...] = ()
     largest_channel_size: float = 0.0
 
     @property
@@ -272,10 +198,10 @@ class RecordComparison:
         """Whether all rounds before a parting are the same."""
         return not self.round_differences and not self.num_unpaired
 
-    def differences(self) -> list[str]:
-        """Every difference in words."""
-        differences = [*self.round_differences, *self.row_differences, *self.channel_differences]
-        return [*([str(self.parting)] if self.parting else []), *map(str, differences)]
+    def differences(self) -> list[RecordDifference]:
+        """Every difference."""
+        parting = [] if self.parting is None else [self.parting]
+        return [*parting, *self.round_differences, *self.row_differences, *self.channel_differences]
 
 
 def compare_with_record(
@@ -325,7 +251,7 @@ def compare_with_record(
 
 def _channels_compared(
     policy: AnyPolicy, decoded: DecodedText, recorded: RecordedSequence, last: int
-) -> Iterator[tuple[list[ChannelDifference], float]]:
+) -> Iterator[tuple[list[RecordDifference], float]]:
     """Each channel at each root that was visited, beside what the policy sees of its record there."""
     seen = draft_source(policy.needs, recorded)
     for ran in decoded.rounds:
@@ -337,12 +263,13 @@ def _channels_compared(
 
 def _text_parting(
     parting: int | None, decoded: DecodedText, recorded: RecordedSequence, decision_gaps: Floats | None
-) -> TextParting | None:
+) -> RecordDifference | None:
     if parting is None:
         return None
     ours, theirs = (int(text[parting]) if parting < len(text) else None for text in (decoded.text, recorded.text))
     gap = math.nan if decision_gaps is None or theirs is None else float(decision_gaps[parting])
-    return TextParting(parting, ours, theirs, gap)
+    says = f"token {parting}: {ours} in the run, {theirs} in the record (gap {gap:.3g})"
+    return {"kind": "text", "position": parting, "ran": ours, "recorded": theirs, "gap": gap, "says": says}
 
 
 def _rows_at(rows: DraftRows | None, roots: Collection[int]) -> dict[int, Marginals]:
@@ -353,14 +280,19 @@ def _rows_at(rows: DraftRows | None, roots: Collection[int]) -> dict[int, Margin
     return {t: rows.row(t, int(starts[t])) for t in roots}
 
 
-def _compare_round(ran: Round, replayed: Round, end: int, row: Marginals | None) -> RoundDifference | None:
+def _compare_round(ran: Round, replayed: Round, end: int, row: Marginals | None) -> RecordDifference | None:
     num_common = end - ran.position - 1
     ours, theirs = len(ran.path[:num_common]), len(replayed.path[:num_common])
     nodes = _differing_nodes(ran.tree, replayed.tree)
     if not nodes and ran.path[:num_common] == replayed.path[:num_common]:
         return None
     gap = _tree_gap(ran.tree, replayed.tree, nodes, row)
-    return RoundDifference(ran.position, len(nodes), gap, ours, theirs)
+    says = (
+        f"round at {ran.position}: {len(nodes)} nodes differ (gap {gap:.3g}), {ours} accepted in the run, {theirs} in "
+        "the record"
+    )
+    values = {"position": ran.position, "num_nodes": len(nodes), "gap": gap}
+    return {"kind": "round", **values, "ran_accepted": ours, "recorded_accepted": theirs, "says": says}
 
 
 def _differing_nodes(ran: DraftTree, replayed: DraftTree) -> list[int]:

@@ -1,7 +1,6 @@
 """Plain decoding of many prompts at once: the target's own text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,14 +11,6 @@ from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.execution.text_passes import PASSES_UNSEEN, TextPasses
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling, choose_rows
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """What the target wrote. ``stop_reason`` is ``stop`` (the stop token is included) or ``length``."""
-
-    token_ids: tuple[int, ...]
-    stop_reason: str
 
 
 def _nothing(num_tokens: int) -> None:
@@ -35,7 +26,7 @@ def generate(
     max_new_tokens: int,
     on_tokens: Callable[[int], object] = _nothing,
     passes: TextPasses | None = None,
-) -> list[Continuation]:
+) -> list[tuple[list[int], str]]:
     """Decode every prompt until its first stop token or ``max_new_tokens``.
 
     The batch runs as one; sequences that have ended leave it when they are half of it. The token
@@ -50,6 +41,9 @@ def generate(
         max_new_tokens: at least 1.
         on_tokens: called after each pass, or after several, with the number of tokens added.
         passes: captured passes of the target, through which the tokens behind the first go.
+
+    Returns:
+        The token ids of each, and why it ends: ``stop`` (the stop token is included) or ``length``.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     stops = target.stop_token_ids
@@ -82,8 +76,8 @@ def generate(
         logits = _decode_one(target, cache, rows, last, lengths[torch.tensor(alive)], padded)
 
 
-def _ended(texts: Sequence[Sequence[int]], stops: Sequence[int]) -> list[Continuation]:
-    return [Continuation(tuple(text), "stop" if text[-1] in stops else "length") for text in texts]
+def _ended(texts: Sequence[list[int]], stops: Sequence[int]) -> list[tuple[list[int], str]]:
+    return [(text, "stop" if text[-1] in stops else "length") for text in texts]
 
 
 def _written(

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -179,17 +179,12 @@ _CHARACTERS_PER_TOKEN = 8
 _NUM_SAMPLES, _SAMPLE_TOKENS = 8, 64
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileResult:
-    """The cost file as it is now, and how many visits to cells this run added to it."""
-
-    file: CostFile
-    num_visits: int
-
-
 @within_memory("give smaller --contexts or --node-counts, or --dtype bfloat16")
-def profile(options: ProfileOptions) -> ProfileResult:
+def profile(options: ProfileOptions) -> ProfileSweeps:
     """Measure until every cell has the samples that were asked for; keep the file up to date on the way.
+
+    Returns:
+        The samples, in a cost file as it is now, and how many visits to cells this run added.
 
     Raises:
         SimlabError: models cannot be used, the grid is beyond them, or the file at ``out`` is of another
@@ -199,7 +194,7 @@ def profile(options: ProfileOptions) -> ProfileResult:
         return _profile(options, _earlier(options.out, options.resume))
 
 
-def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult:
+def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileSweeps:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     offset = parse_tap_offset(options.tap_offset)
@@ -227,7 +222,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
     todo = ProfileSweeps(file, MOST_REPEATS if options.may_stop else options.repeats)
     if todo.num_left:
         _measure(options, models, channels, todo)
-    return ProfileResult(todo.file, todo.num_visits)
+    return todo
 
 
 def _earlier(out: Path, resume: bool) -> CostFile | None:

@@ -125,8 +125,8 @@ def _decoded(
     ids = [prompt.token_ids.tolist() for prompt in prompts]
     texts = generate(models.target, ids, keys, options.sampling, options.longest, progress.decoded, models.texts)
     return [
-        AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
-        for prompt, text in zip(prompts, texts, strict=True)
+        AnsweredTurn(prompt, np.array(token_ids, np.int32), stop_reason)
+        for prompt, (token_ids, stop_reason) in zip(prompts, texts, strict=True)
     ]
 
 

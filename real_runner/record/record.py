@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -58,22 +59,23 @@ def record(options: RecordOptions) -> Path:
 def _record(options: RecordOptions) -> Path:
     if options.on_ray is None:
         models, sources = load(options)
-        plan, shards = plan_of(options, models, sources), shards_of(options, sources)
+        shards = shards_of(options, sources)
+        manifest, num_texts = plan_of(options, models, sources)
 
         def make_here(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
             def make(number: int) -> list[SequenceRecord]:
-                return record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
+                return record_batch(options, models, shards[number], sum(num_texts[:number]), progress)
 
             write_beside_making(missing, make, writer.write)
 
-        return _written(options, plan, make_here)
+        return _written(options, manifest, num_texts, make_here)
     if options.ray is None:
         check_devices(options.devices)
     _warn_of_threads(options.on_ray, options.devices)
     with workers_on(options.on_ray) as workers:
         # A worker says first what there is to be recorded: this process loads no model.
-        (plan,) = workers.results(_PlanningJob(options), [None], ignore_progress)
-        settled = replace(options, tap_offset=plan.tap_offset)
+        ((manifest, num_texts, offset),) = workers.results(_PlanningJob(options), [None], ignore_progress)
+        settled = replace(options, tap_offset=offset)
 
         def make_on_ray(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
             def report(_what: str, num_tokens: int) -> None:
@@ -84,52 +86,39 @@ def _record(options: RecordOptions) -> Path:
                 for length in lengths:
                     progress.recorded(length)
 
-        return _written(settled, plan, make_on_ray)
+        return _written(settled, manifest, num_texts, make_on_ray)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingPlan:
-    """What there is to be recorded, known once the models are loaded.
-
-    Attributes:
-        manifest: of the trace.
-        texts: how many each shard holds.
-        tap_offset: which layers the drafter reads, where that was to be found out.
-    """
-
-    manifest: Manifest
-    texts: tuple[int, ...]
-    tap_offset: str | None
+def plan_of(options: RecordOptions, models: Models, sources: Sources) -> tuple[Manifest, tuple[int, ...]]:
+    """What there is to be recorded of these sources: the manifest of the trace, and how many texts each shard holds."""
+    num_texts = tuple(sum(map(num_turns, shard)) for shard in shards_of(options, sources))
+    return manifest_of(options, models, sources), num_texts
 
 
-def plan_of(options: RecordOptions, models: Models, sources: Sources) -> RecordingPlan:
-    """What there is to be recorded of these sources."""
-    offset = options.tap_offset
-    if offset == AUTO:
-        # Other workers load the drafter anew, and read the same layers.
-        offset = str(models.block_drafter.config.tap_offset)
-    texts = tuple(sum(map(num_turns, shard)) for shard in shards_of(options, sources))
-    return RecordingPlan(manifest_of(options, models, sources), texts, offset)
+def _settled_offset(options: RecordOptions, models: Models) -> str | None:
+    """Which layers the drafter reads: other workers load it anew, and read the same."""
+    return str(models.block_drafter.config.tap_offset) if options.tap_offset == AUTO else options.tap_offset
 
 
 def _written(
     options: RecordOptions,
-    plan: RecordingPlan,
+    manifest: Manifest,
+    num_texts: Sequence[int],
     record_shards: Callable[[TraceWriter, Sequence[int], RecordingProgress], None],
 ) -> Path:
     """Record the shards of the trace, or of its part, that are still to be recorded; then what is true of the whole."""
-    part, num = options.part, len(plan.texts)
+    part, num = options.part, len(num_texts)
     if part is None:
-        writer = TraceWriter(options.folder, plan.manifest, num, options.resume)
+        writer = TraceWriter(options.folder, manifest, num, options.resume)
     else:
-        writer = begin_part(part, options.folder, plan.manifest, num, options.resume)
+        writer = begin_part(part, options.folder, manifest, num, options.resume)
     if writer.is_complete:
         return options.folder
     numbers = range(num) if part is None else part.strided(num)
     missing = [number for number in numbers if not writer.is_done(number)]
-    num_texts = sum(plan.texts[number] for number in numbers)
-    num_done = num_texts - sum(plan.texts[number] for number in missing)
-    with RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.longest) as progress:
+    num_wanted = sum(num_texts[number] for number in numbers)
+    num_done = num_wanted - sum(num_texts[number] for number in missing)
+    with RecordingProgress("recording", num_wanted, num_done, _DECODING_SHARE / options.longest) as progress:
         record_shards(writer, missing, progress)
     info = recording_info(progress.seconds, progress.positions, len(numbers) - len(missing), options.devices)
     if part is None:
@@ -151,8 +140,7 @@ class _Loaded:
         if cls.loaded is None or cls.options != options:
             cls.loaded = None
             cls.loaded = load(options)
-            offset = plan_of(options, *cls.loaded).tap_offset
-            cls.options = replace(options, tap_offset=offset)
+            cls.options = replace(options, tap_offset=_settled_offset(options, cls.loaded[0]))
         return cls.loaded
 
 
@@ -171,15 +159,16 @@ class _PlanningJob:
         return [unit]
 
     @within_memory()
-    def work(self, _part: None) -> RecordingPlan:
+    def work(self, _part: None) -> tuple[Manifest, tuple[int, ...], str | None]:
         """Load the models, and look at the sources."""
         own = self.options.of_a_worker
-        return plan_of(own, *_Loaded.of(own))
+        models, sources = _Loaded.of(own)
+        return *plan_of(own, models, sources), _settled_offset(own, models)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _RecordingJob:
-    """Records shards by their numbers.
+    """Records shards by their numbers; opened in the process of a worker, it is a copy that has models and shards.
 
     Attributes:
         options: with the drafter's layers settled.
@@ -190,26 +179,19 @@ class _RecordingJob:
     options: RecordOptions
     writer: TraceWriter
     num_threads: int
+    models: Models = field(init=False, repr=False)
+    shards: Sequence[Sequence[Source]] = field(init=False, repr=False)
+    report: Report = field(init=False, repr=False)
 
     @within_memory()
-    def open(self, report: Report) -> "_OpenedRecording":
+    def open(self, report: Report) -> "_RecordingJob":
         """Load the models of this worker."""
         torch.set_num_threads(self.num_threads)
-        own = self.options.of_a_worker
-        models, sources = _Loaded.of(own)
-        self.writer.check_same(manifest_of(own, models, sources))
-        return _OpenedRecording(own, models, shards_of(own, sources), self.writer, report)
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedRecording:
-    """A recording in the process of a worker."""
-
-    options: RecordOptions
-    models: Models
-    shards: Sequence[Sequence[Source]]
-    writer: TraceWriter
-    report: Report
+        opened, own = copy(self), self.options.of_a_worker
+        opened.models, sources = _Loaded.of(own)
+        self.writer.check_same(manifest_of(own, opened.models, sources))
+        opened.options, opened.shards, opened.report = own, shards_of(own, sources), report
+        return opened
 
     def parts(self, unit: int) -> list[int]:
         """A shard is one part."""

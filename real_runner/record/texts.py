@@ -5,7 +5,7 @@ these are packed by the host the device goes on with the next: the host waits on
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -45,6 +45,10 @@ def record_texts(
 
 
 _Numbered = Iterator[tuple[int, SequenceRecord]]
+
+_Laws: TypeAlias = list[TokenRows] | OnTheWay
+_Drafts: TypeAlias = list[DraftColumns] | ColumnsOnTheWay
+"""Rows of some texts, there or on their way from the device."""
 
 
 def _one_by_one(
@@ -106,56 +110,36 @@ def groups_of(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 def together(options: RecordOptions, models: Models, first_index: int, answered: Sequence[AnsweredTurn]) -> _Numbered:
     """What `record_text` gives of each text, several in a pass, in the order of their lengths, on any device."""
-    waiting: list[_Launched] = []
-    for group in groups_of([len(turn.prompt.token_ids) + len(turn.text) for turn in answered]):
-        launched = launch(options, models, [answered[number] for number in group])
-        waiting.append(_Launched(group, *launched))
-        if len(waiting) > 1:
-            yield from waiting.pop(0).records(options, models, first_index, answered)
-    for last in waiting:
-        yield from last.records(options, models, first_index, answered)
 
-
-@dataclass(frozen=True, slots=True)
-class _Launched:
-    """The rows of some texts, on their way from the device.
-
-    Attributes:
-        numbers: of the texts.
-        laws: of each text as far as they are there already, and the others' rows.
-        drafts: the same.
-    """
-
-    numbers: Sequence[int]
-    laws: list[TokenRows] | OnTheWay
-    drafts: list[DraftColumns] | ColumnsOnTheWay
-
-    def records(
-        self, options: RecordOptions, models: Models, first_index: int, answered: Sequence[AnsweredTurn]
-    ) -> _Numbered:
-        """Wait for them, and pack them."""
-        texts = [answered[number] for number in self.numbers]
-        laws, drafts = self.laws, self.drafts
+    def packed(numbers: list[int], laws: _Laws, drafts: _Drafts) -> _Numbered:
+        """Wait for what is on its way from the device of some texts, and pack it."""
+        texts = [answered[number] for number in numbers]
         if isinstance(laws, OnTheWay):
             laws = rows_there(models.target, laws, [len(text.text) for text in texts])
         if isinstance(drafts, ColumnsOnTheWay):
             lengths = [(len(text.text) - 1, len(text.prompt.token_ids) + len(text.text)) for text in texts]
             drafts = drafts.columns(lengths)
-        for number, text, law, draft in zip(self.numbers, texts, laws, drafts, strict=True):
+        for number, text, law, draft in zip(numbers, texts, laws, drafts, strict=True):
             yield number, _record_of(options, models, first_index + number, text, law, draft)
+
+    waiting: list[tuple[list[int], _Laws, _Drafts]] = []
+    for group in groups_of([len(turn.prompt.token_ids) + len(turn.text) for turn in answered]):
+        waiting.append((group, *launch(options, models, [answered[number] for number in group])))
+        if len(waiting) > 1:
+            yield from packed(*waiting.pop(0))
+    for last in waiting:
+        yield from packed(*last)
 
 
 @torch.inference_mode()
-def launch(
-    options: RecordOptions, models: Models, answered: Sequence[AnsweredTurn]
-) -> tuple[list[TokenRows] | OnTheWay, list[DraftColumns] | ColumnsOnTheWay]:
+def launch(options: RecordOptions, models: Models, answered: Sequence[AnsweredTurn]) -> tuple[_Laws, _Drafts]:
     """The passes of both models over some texts; the host waits at temperatures above 0, where it chooses the rows."""
     target, drafter = models.target, models.drafter
     starts = [len(turn.prompt.token_ids) for turn in answered]
     tokens, features, states = forward_texts(
         target, [_ids_of(turn) for turn in answered], drafter.config.target_layer_ids
     )
-    laws: list[TokenRows] | OnTheWay
+    laws: _Laws
     if options.sampling.temperature == 0 and all(turn.tokens is None for turn in answered):
         before = [rows[start - 1 : -1] for rows, start in zip(states, starts, strict=True)]
         text = [rows[start:] for rows, start in zip(tokens, starts, strict=True)]

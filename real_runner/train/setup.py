@@ -21,7 +21,7 @@ from simlab.real_runner.train.model_card import TrainingData
 from simlab.real_runner.train.options import NetworkOptions, RouterOptions, TrainOptions
 from simlab.real_runner.train.plan import TextOptions
 from simlab.real_runner.train.state import STATE, config_for, from_target, take_over
-from simlab.real_runner.train.text import FeatureStore, PromptSelection, claim, given_texts, own_texts, shuffled
+from simlab.real_runner.train.text import FeatureStore, claim, given_texts, own_texts, shuffled
 from simlab.real_runner.train.trainer import Trainer
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.visible import visible
@@ -139,8 +139,15 @@ def store_of(out: Path, options: TextOptions, seed: int, target: Target, taps: S
     else:
         assert options.prompts is not None
         sampling = Sampling(options.temperature, 0, 1.0, seed)
-        prompts = PromptSelection(options.prompts, options.limit, options.template_kwargs)
-        texts = own_texts(prompts, target, sampling, options.max_new_tokens, out / "text")
+        texts = own_texts(
+            options.prompts,
+            options.limit,
+            options.template_kwargs,
+            target,
+            sampling,
+            options.max_new_tokens,
+            out / "text",
+        )
     return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, taps)
 
 
@@ -155,8 +162,8 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        prompts = PromptSelection(path, options.dev_limit, options.texts.template_kwargs)
-        texts = own_texts(prompts, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
+        greedy, kwargs = Sampling(0.0, 0, 1.0, 0), options.texts.template_kwargs
+        texts = own_texts(path, options.dev_limit, kwargs, target, greedy, _DEV_TOKENS, options.out / name)
         stores[path.stem] = _read(texts, options.out / name, options.texts.max_tokens, target, config.target_layer_ids)
     return stores
 

@@ -173,15 +173,6 @@ class FeatureStore:
 PROMPTS_PER_FILE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSelection:
-    """A prompt file, how many of its prompts are taken, and what the chat template is told."""
-
-    path: Path
-    limit: int | None
-    chat_template_kwargs: Mapping[str, object]
-
-
 def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, object]) -> list[TrainingText]:
     """Texts from a Parquet table of token ids, or from a JSONL file of completions."""
     if path.suffix == ".parquet":
@@ -199,22 +190,35 @@ def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, o
 
 
 def own_texts(
-    selection: PromptSelection, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
+    prompt_file: Path,
+    limit: int | None,
+    template_kwargs: Mapping[str, object],
+    target: Target,
+    sampling: Sampling,
+    max_new_tokens: int,
+    folder: Path,
 ) -> list[TrainingText]:
     """The target's answers to the first turns of a prompt file, kept in ``folder`` batch by batch.
 
     Finished batches of an interrupted run are read back.
+
+    Args:
+        prompt_file: see `simlab.real_runner.record.prompts.read_prompts`.
+        limit: the first so many prompts only; None: all.
+        template_kwargs: what the chat template is told.
+        target: answers.
+        sampling: how it chooses.
+        max_new_tokens: of an answer.
+        folder: of the answers.
     """
-    records = read_prompts(selection.path, selection.limit)
-    common = selection.chat_template_kwargs
-    prompts = [
-        render(target.tokenizer, record.conversation, with_own(common, record.template_kwargs)) for record in records
-    ]
+    records = read_prompts(prompt_file, limit)
+    kwargs = [with_own(template_kwargs, record.template_kwargs) for record in records]
+    prompts = [render(target.tokenizer, record.conversation, own) for record, own in zip(records, kwargs, strict=True)]
     keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in records]
     source = {
         "target": target.digest,
         "dtype": str(target.dtype),
-        "chat_template_kwargs": dict(selection.chat_template_kwargs),
+        "chat_template_kwargs": dict(template_kwargs),
         "sampling": asdict(sampling),
         "max_new_tokens": max_new_tokens,
         "prompts": content_id([[record.prompt_id, ids] for record, ids in zip(records, prompts, strict=True)]),
@@ -222,7 +226,7 @@ def own_texts(
     claim(folder, "text_source.json", source, "answers to other prompts, or of another target, dtype or sampling")
     texts: list[TrainingText] = []
     with tqdm(
-        total=len(records), unit="text", desc=f"generating from {selection.path.name}", miniters=0, disable=None
+        total=len(records), unit="text", desc=f"generating from {prompt_file.name}", miniters=0, disable=None
     ) as bar:
         for start in range(0, len(records), PROMPTS_PER_FILE):
             part = slice(start, start + PROMPTS_PER_FILE)
@@ -230,9 +234,7 @@ def own_texts(
             if not path.is_file():
                 answers = generate(target, prompts[part], keys[part], sampling, max_new_tokens, _counted_on(bar))
                 rows = zip(prompts[part], answers, strict=True)
-                write_json(
-                    path, with_digest({"texts": [[list(prompt), list(answer.token_ids)] for prompt, answer in rows]})
-                )
+                write_json(path, with_digest({"texts": [[list(prompt), answer] for prompt, (answer, _) in rows]}))
             texts += _read_back(path)
             bar.update(len(prompts[part]))
     return texts

@@ -114,8 +114,8 @@ def random_prompt(generator: np.random.Generator, vocab_size: int) -> Prompt:
 def plain_text(target: Target, prompt: Prompt, sampling: Sampling, max_new_tokens: int) -> list[int]:
     """The text of the batched plain decoding that recordings are made with."""
     key = noise_key(sampling.seed, prompt.prompt_id, prompt.turn, prompt.sample)
-    (found,) = generate(target, [prompt.token_ids.tolist()], [key], sampling, max_new_tokens)
-    return list(found.token_ids)
+    ((token_ids, _),) = generate(target, [prompt.token_ids.tolist()], [key], sampling, max_new_tokens)
+    return token_ids
 
 
 def endless_text(target: Target, prompt: Prompt, sampling: Sampling, num_tokens: int) -> tuple[int, ...]:

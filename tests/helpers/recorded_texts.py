@@ -27,9 +27,9 @@ def record_texts(
             options,
             models,
             first_index + number,
-            AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason),
+            AnsweredTurn(prompt, np.array(token_ids, np.int32), stop_reason),
         )
-        for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
+        for number, (prompt, (token_ids, stop_reason)) in enumerate(zip(prompts, texts, strict=True))
     ]
 
 

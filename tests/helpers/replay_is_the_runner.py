@@ -233,11 +233,11 @@ def _against(found: RecordComparison) -> Against:
         found.num_unpaired,
         found.num_rows,
         found.largest_size,
-        "" if found.parting is None else str(found.parting),
-        0.0 if found.parting is None else found.parting.gap,
-        tuple(map(str, found.round_differences)),
-        tuple(difference.gap if difference.num_nodes else math.nan for difference in found.round_differences),
-        tuple(map(str, found.row_differences)),
+        "" if found.parting is None else found.parting["says"],
+        0.0 if found.parting is None else found.parting["gap"],
+        tuple(difference["says"] for difference in found.round_differences),
+        tuple(difference["gap"] if difference["num_nodes"] else math.nan for difference in found.round_differences),
+        tuple(difference["says"] for difference in found.row_differences),
     )
 
 

@@ -54,7 +54,7 @@ def texts(place: Path, prompts: Path) -> list[PromptAndText]:
     asked = [render(target.tokenizer, (Message("user", row["turns"][0]),), {}) for row in rows]
     written = generate(target, asked, [0] * len(asked), Sampling(0.0, 0, 1.0, 0), 48)
     return [
-        (np.array(ids, np.int32), np.array(one.token_ids, np.int32)) for ids, one in zip(asked, written, strict=True)
+        (np.array(ids, np.int32), np.array(answer, np.int32)) for ids, (answer, _) in zip(asked, written, strict=True)
     ]
 
 

@@ -65,11 +65,11 @@ def test_it_is_the_loop_that_keeps_nothing(place: Path, tmp_path: Path, sampling
     prompts = prompts_for(target, tmp_path)
     keys = keys_for(prompts, sampling)
     found = generate(target, prompts, keys, sampling, MAX_NEW_TOKENS)
-    for prompt, key, text in zip(prompts, keys, found, strict=True):
-        assert list(text.token_ids) == without_a_cache(target, prompt, key, sampling)
-        assert text.stop_reason == ("stop" if text.token_ids[-1] in tiny_models.STOP_TOKEN_IDS else "length")
+    for prompt, key, (token_ids, stop_reason) in zip(prompts, keys, found, strict=True):
+        assert token_ids == without_a_cache(target, prompt, key, sampling)
+        assert stop_reason == ("stop" if token_ids[-1] in tiny_models.STOP_TOKEN_IDS else "length")
     if place.name == "llama":
-        assert {text.stop_reason for text in found} == {"stop", "length"}
+        assert {stop_reason for _, stop_reason in found} == {"stop", "length"}
 
 
 @pytest.mark.parametrize("sampling", some([SAMPLED, GREEDY]))
@@ -82,7 +82,7 @@ def test_passes_of_fixed_sizes_write_the_same_texts(place: Path, tmp_path: Path,
         keys = keys_for(batch, sampling)
         wanted = generate(target, batch, keys, sampling, most)
         assert generate(target, batch, keys, sampling, most, told.append, passes) == wanted
-        assert sum(told) == sum(len(text.token_ids) for text in wanted)
+        assert sum(told) == sum(len(token_ids) for token_ids, _ in wanted)
         told.clear()
 
 
@@ -157,9 +157,9 @@ def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_pat
     assert target.stop_token_ids == tiny_models.STOP_TOKEN_IDS
     prompts = prompts_for(target, tmp_path)
     texts = generate(target, prompts, keys_for(prompts, SAMPLED), SAMPLED, 100)
-    for text in texts:
-        stops = np.flatnonzero(np.isin(text.token_ids, target.stop_token_ids)).tolist()
-        ended = len(text.token_ids) - 1
-        assert (text.stop_reason, stops) in (("stop", [ended]), ("length", []))
-        assert text.stop_reason == "stop" or len(text.token_ids) == 100
-    assert place.name == "qwen3" or "stop" in {text.stop_reason for text in texts}
+    for token_ids, stop_reason in texts:
+        stops = np.flatnonzero(np.isin(token_ids, target.stop_token_ids)).tolist()
+        ended = len(token_ids) - 1
+        assert (stop_reason, stops) in (("stop", [ended]), ("length", []))
+        assert stop_reason == "stop" or len(token_ids) == 100
+    assert place.name == "qwen3" or "stop" in {stop_reason for _, stop_reason in texts}

@@ -109,7 +109,7 @@ def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:
             assert found.num_channel_rows == sum(len(ran.channels) for ran in decoded.rounds)
             assert max(found.largest_size, found.largest_channel_size) <= CLOSE
             assert found.num_unpaired == 0
-            assert all(difference.gap <= CLOSE for difference in found.round_differences)
+            assert all(difference["gap"] <= CLOSE for difference in found.round_differences)
             assert found.rounds_equal or not system.equal
 
 

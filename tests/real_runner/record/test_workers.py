@@ -117,8 +117,8 @@ def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path)
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_bytes((folder / "prompts.jsonl").read_bytes())
     options = replace(options_of(folder, tmp_path / "trace"), prompts=prompts)
-    plan = plan_of(options, *load(options))
-    writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
+    manifest, num_texts = plan_of(options, *load(options))
+    writer = TraceWriter(options.folder, manifest, len(num_texts), resume=False)
     prompts.write_text(prompts.read_text().replace("draft", "tree"))
     with pytest.raises(TraceError, match="holds a recording with another prompts_digest"):
         module._RecordingJob(options, writer, 1).open(ignore_progress)
@@ -126,8 +126,8 @@ def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path)
 
 def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Path, tmp_path: Path) -> None:
     options = options_of(folder, tmp_path / "trace")
-    plan = plan_of(options, *load(options))
-    writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
+    manifest, num_texts = plan_of(options, *load(options))
+    writer = TraceWriter(options.folder, manifest, len(num_texts), resume=False)
     opened = module._RecordingJob(options, writer, 1).open(ignore_progress)
     lengths = opened.work(3)
     written = {path: path.stat().st_mtime_ns for path in options.folder.rglob("*.parquet")}

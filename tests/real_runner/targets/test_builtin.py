@@ -262,5 +262,5 @@ def test_the_real_one_writes_english() -> None:
     target = load_target(builtin.NAME, torch.float32)
     assert (target.vocab_size, len(target.layers), target.stop_token_ids) == (49152, 30, builtin.STOP_TOKEN_IDS)
     ids = render(target.tokenizer, (Message("user", "What is the capital of France?"),), {})
-    (text,) = generate(target, [ids], [0], Sampling(0.0, 0, 1.0, 0), 12)
-    assert "Paris" in str(target.tokenizer.decode(list(text.token_ids)))
+    ((token_ids, _),) = generate(target, [ids], [0], Sampling(0.0, 0, 1.0, 0), 12)
+    assert "Paris" in str(target.tokenizer.decode(token_ids))

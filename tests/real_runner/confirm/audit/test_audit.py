@@ -52,8 +52,8 @@ def prompts(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Pr
 def plain(target: Target, prompt: Prompt, sampling: Sampling) -> Ints:
     """The text of plain decoding."""
     keys = [sequence_key(sampling, prompt)]
-    (text,) = generate(target, [prompt.token_ids.tolist()], keys, sampling, MAX_NEW_TOKENS)
-    return np.array(text.token_ids, np.int32)
+    ((text, _),) = generate(target, [prompt.token_ids.tolist()], keys, sampling, MAX_NEW_TOKENS)
+    return np.array(text, np.int32)
 
 
 @torch.inference_mode()
