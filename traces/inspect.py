@@ -1,9 +1,10 @@
 """Proving a trace whole: every file, every invariant, every id."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,77 +19,8 @@ from simlab.traces.decoded import FOLDER
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, draft_id, text_digest, text_id
-from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.shards import checked_file
 from simlab.traces.reader import Trace, open_trace
-
-
-@dataclass(frozen=True, slots=True)
-class DraftReport:
-    """One draft set in numbers.
-
-    Attributes:
-        num_candidates: kept candidates over all rows and depths.
-        true_first_share: per depth, how often rank 0 was the true token.
-        decoded_bytes: of the rows that are kept decoded for replays, and are no part of the trace.
-    """
-
-    draft_id: str
-    num_rows: int
-    num_candidates: int
-    num_bytes: int
-    true_first_share: tuple[float, ...]
-    decoded_bytes: int
-
-    @property
-    def bytes_per_row(self) -> float:
-        """File bytes for each root."""
-        return self.num_bytes / self.num_rows if self.num_rows else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelReport:
-    """One channel in numbers.
-
-    Attributes:
-        num_rows: roots that have a row.
-        num_scored: tokens that are scored, over all rows: candidates of transitions, nodes of pools.
-        was_read: False for a kind that this simlab does not read; then its files were compared with the manifest alone.
-    """
-
-    channel_id: str
-    num_rows: int
-    num_scored: int
-    num_bytes: int
-    was_read: bool
-
-    @property
-    def bytes_per_row(self) -> float:
-        """File bytes for each root."""
-        return self.num_bytes / self.num_rows if self.num_rows else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class TraceReport:
-    """What a whole trace holds.
-
-    Attributes:
-        sequences_by_dataset, tokens_by_dataset: in the order of first appearance.
-        num_bytes: of all files that the manifest lists.
-    """
-
-    location: str
-    manifest: Manifest
-    text_id: str
-    num_prompts: int
-    num_sequences: int
-    num_tokens: int
-    num_stopped: int
-    sequences_by_dataset: Mapping[str, int]
-    tokens_by_dataset: Mapping[str, int]
-    num_bytes: int
-    drafts: Mapping[str, DraftReport]
-    channels: Mapping[str, ChannelReport]
 
 
 @dataclass(slots=True)
@@ -116,12 +48,21 @@ def _nothing(_record: SequenceRecord) -> None:
     """What somebody does with a sequence who does not look."""
 
 
-def check_trace(location: str | Path, on_record: Callable[[SequenceRecord], object] = _nothing) -> TraceReport:
+def check_trace(location: str | Path, on_record: Callable[[SequenceRecord], object] = _nothing) -> dict[str, Any]:
     """Read all of a trace and prove it whole.
 
     Args:
         location: a folder or an address, as in ``open_trace``.
         on_record: called with each sequence once it was checked.
+
+    Returns:
+        What it holds, as ``simlab inspect --json`` has it. Datasets stand in the order of first appearance; ``bytes``
+        are of all files that the manifest lists. Of a draft set, ``num_candidates`` are the kept ones over all rows and
+        depths, ``true_first_share`` is per depth how often rank 0 was the true token, and ``decoded_bytes`` are of the
+        rows that are kept decoded for replays, and are no part of the trace. Of a channel, ``num_rows`` are the roots
+        that have a row, and ``num_scored`` the tokens that are scored over all rows: candidates of transitions, nodes
+        of pools; where ``was_read`` is False, of a kind that this simlab does not read, its files were compared with
+        the manifest alone.
     """
     trace = open_trace(location)
     zeros = {name: np.zeros(draft_set.depth, np.int64) for name, draft_set in trace.manifest.draft_sets.items()}
@@ -158,13 +99,13 @@ def _check_decoded(location: str | Path, draft: str, rows: DraftRows, decoded: D
         )
 
 
-def _checked_channel(trace: Trace, name: str) -> ChannelReport:
+def _checked_channel(trace: Trace, name: str) -> dict[str, Any]:
     manifest, info = trace.manifest, trace.manifest.channels[name]
     written, num_bytes = trace.channel_ids[name], 0
     for shard in range(len(manifest.held().shards)):
         num_bytes += checked_file(trace.location, manifest, channel_file(name, shard)).stat().st_size
     if not info.is_read:
-        return ChannelReport(written, 0, 0, num_bytes, was_read=False)
+        return _channel_json(info.kind, written, 0, 0, num_bytes, was_read=False)
     digests: list[str] = []
     num_rows, num_scored, exact = 0, 0, MOST_EXACT
     for recorded, columns in trace.channel_columns(name):
@@ -184,7 +125,21 @@ def _checked_channel(trace: Trace, name: str) -> ChannelReport:
             f"{info.settings.get(EXACT_NODES, 'nothing')}. Copy the trace again, or record again."
         )
     _compare(trace.location, f"id of {name}", written, channel_id(trace.text_id, info, digests))
-    return ChannelReport(written, num_rows, num_scored, num_bytes, was_read=True)
+    return _channel_json(info.kind, written, num_rows, num_scored, num_bytes, was_read=True)
+
+
+def _channel_json(
+    kind: str, written: str, num_rows: int, num_scored: int, num_bytes: int, *, was_read: bool
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "channel_id": written,
+        "num_rows": num_rows,
+        "num_scored": num_scored,
+        "num_bytes": num_bytes,
+        "was_read": was_read,
+        "bytes_per_row": num_bytes / num_rows if num_rows else 0.0,
+    }
 
 
 def _compare(location: str | Path, name: str, written: str | None, computed: str) -> None:
@@ -195,39 +150,38 @@ def _compare(location: str | Path, name: str, written: str | None, computed: str
         )
 
 
-def _report(trace: Trace, tallies: Mapping[str, _DraftTally], channels: Mapping[str, ChannelReport]) -> TraceReport:
-    texts = trace.sequences()
-    return TraceReport(
-        location=trace.location,
-        manifest=trace.manifest,
-        text_id=trace.text_id,
-        num_prompts=len({(record.prompt.dataset, record.prompt.prompt_id) for record in texts}),
-        num_sequences=len(texts),
-        num_tokens=sum(len(record.text) for record in texts),
-        num_stopped=sum(record.stop_reason == "stop" for record in texts),
-        sequences_by_dataset=Counter(record.prompt.dataset for record in texts),
-        tokens_by_dataset=_tokens_by_dataset(texts),
-        num_bytes=_num_bytes(trace, ""),
-        drafts={
-            name: DraftReport(
-                draft_id=trace.draft_ids[name],
-                num_rows=tally.num_rows,
-                num_candidates=tally.num_candidates,
-                num_bytes=_num_bytes(trace, f"draft-{name}-"),
-                true_first_share=tally.first_share(),
-                decoded_bytes=trace.decoded_bytes(name),
-            )
-            for name, tally in tallies.items()
-        },
-        channels=channels,
-    )
-
-
-def _tokens_by_dataset(texts: Sequence[SequenceRecord]) -> Mapping[str, int]:
-    tokens: Counter[str] = Counter()
+def _report(trace: Trace, tallies: Mapping[str, _DraftTally], channels: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    texts, tokens = trace.sequences(), Counter[str]()
     for record in texts:
         tokens[record.prompt.dataset] += len(record.text)
-    return tokens
+    return {
+        "path": trace.location,
+        "whole": True,
+        "text_id": trace.text_id,
+        "prompts": len({(record.prompt.dataset, record.prompt.prompt_id) for record in texts}),
+        "sequences": len(texts),
+        "tokens": sum(tokens.values()),
+        "stopped": sum(record.stop_reason == "stop" for record in texts),
+        "bytes": _num_bytes(trace, ""),
+        "sequences_by_dataset": dict(Counter(record.prompt.dataset for record in texts)),
+        "tokens_by_dataset": dict(tokens),
+        "drafts": {name: _draft_json(trace, name, tally) for name, tally in tallies.items()},
+        "channels": channels,
+        "manifest": trace.manifest.to_json(),
+    }
+
+
+def _draft_json(trace: Trace, name: str, tally: _DraftTally) -> dict[str, Any]:
+    num_bytes = _num_bytes(trace, f"draft-{name}-")
+    return {
+        "draft_id": trace.draft_ids[name],
+        "num_rows": tally.num_rows,
+        "num_candidates": tally.num_candidates,
+        "num_bytes": num_bytes,
+        "true_first_share": tally.first_share(),
+        "decoded_bytes": trace.decoded_bytes(name),
+        "bytes_per_row": num_bytes / tally.num_rows if tally.num_rows else 0.0,
+    }
 
 
 def _num_bytes(trace: Trace, prefix: str) -> int:

@@ -126,9 +126,9 @@ def test_what_was_added_is_read_back(folder: Path) -> None:
         np.testing.assert_array_equal(recorded.rows.ids, record.drafts[DRAFT].ids)
     report = check_trace(folder)
     num = sum(len(record.text) - 1 for record in RECORDS)
-    assert [report.channels[name].num_rows for name in ("flash", "eagle")] == [num, num]
-    assert report.channels["flash"].num_scored == num * 7 * 4
-    assert report.drafts["other"].draft_id != report.drafts[DRAFT].draft_id
+    assert [report["channels"][name]["num_rows"] for name in ("flash", "eagle")] == [num, num]
+    assert report["channels"]["flash"]["num_scored"] == num * 7 * 4
+    assert report["drafts"]["other"]["draft_id"] != report["drafts"][DRAFT]["draft_id"]
     assert trace.manifest.channels["eagle"].settings["exact_nodes"] == min(
         pools(record.recorded(DRAFT)).rows.exact_nodes(4) for record in RECORDS
     )
@@ -157,7 +157,7 @@ def test_odd_shapes_are_whole(
     write_synthetic_trace(folder, seed, num_sequences, length, depth, 4, vocab_size, channels=channels)
     report = check_trace(folder)
     names = [TRANSITIONS, POOL, BRANCHES, FEATURES]
-    assert list(report.channels) == names
+    assert list(report["channels"]) == names
     texts = [sequence for sequence in open_trace(folder).recorded(DRAFT, channels=names) if len(sequence.text) > 1]
     for text in texts:
         made, rows = synthetic_branches(text, depth, channels.top_k, vocab_size)[0], text.channels[BRANCHES]
@@ -303,7 +303,7 @@ def test_kinds_of_a_newer_simlab_are_left_alone(folder: Path) -> None:
     path.write_text(json.dumps(signed(values)))
     trace = open_trace(folder)
     assert len(list(trace.recorded(DRAFT))) == len(RECORDS)
-    assert not check_trace(folder).channels["eagle"].was_read
+    assert not check_trace(folder)["channels"]["eagle"]["was_read"]
     with pytest.raises(MissingChannelError, match="is of the kind 'routes'"):
         next(trace.recorded(DRAFT, channels=["eagle"]))
     with pytest.raises(MissingChannelError, match="was declared as pool and recorded as routes"):

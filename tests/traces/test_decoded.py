@@ -215,7 +215,7 @@ def test_rows_with_a_stamp_that_another_wrote_are_not_used(
 
 def test_inspect_compares_what_is_kept_with_the_files(folder: Path) -> None:
     rows_of(folder)
-    assert check_trace(folder).drafts[DRAFT].decoded_bytes > 0
+    assert check_trace(folder)["drafts"][DRAFT]["decoded_bytes"] > 0
     (folder / STAMP).write_bytes(decoded._signed(forge(folder)))
     with pytest.raises(TraceError, match=r"kept decoded are not those of its files; delete \.decoded"):
         check_trace(folder)
@@ -311,7 +311,7 @@ def test_a_cache_without_room_for_the_key_is_in_nobodys_way(folder: Path, monkey
     num = decodes(monkeypatch)
     assert_same(rows_of(folder), expected)
     assert num() == len(open_trace(folder).manifest.held().shards)
-    assert check_trace(folder).drafts[DRAFT].decoded_bytes == 0
+    assert check_trace(folder)["drafts"][DRAFT]["decoded_bytes"] == 0
 
 
 def test_a_link_in_the_place_of_the_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:

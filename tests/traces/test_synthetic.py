@@ -39,7 +39,7 @@ def test_ids_are_of_what_a_reader_finds(tmp_path: Path, num_sequences: int) -> N
     found, expected = open_trace(made), open_trace(tmp_path / "recorded")
     assert (found.text_id, found.draft_ids) == (expected.text_id, expected.draft_ids)
     assert found.manifest.held().shards == expected.manifest.held().shards
-    assert check_trace(made).text_id == found.text_id
+    assert check_trace(made)["text_id"] == found.text_id
 
 
 def test_a_made_up_trace_is_gone_on_with_by_reading_back(tmp_path: Path) -> None:

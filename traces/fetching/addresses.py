@@ -105,30 +105,21 @@ def _http_file(location: str, name: str) -> WebFile:
     return WebFile(f"{parts.scheme}://{at}{path}/{name}{query}")
 
 
-@dataclass(frozen=True, slots=True)
-class HubAddress:
+def hub_address(location: str) -> tuple[str, str, str, str]:
     """What an ``hf://`` address names.
 
-    Attributes:
-        kind: ``datasets``, ``spaces``, or empty: models.
-        repository: owner and name.
-        revision: branch, tag or commit.
-        folder: in the repository; empty: its root.
+    Returns:
+        The kind, ``datasets``, ``spaces``, or empty: models; owner and name of the repository; branch, tag or commit;
+        and the folder in the repository, empty: its root.
+
+    Raises:
+        TraceError: it is no such address.
     """
-
-    kind: str
-    repository: str
-    revision: str
-    folder: str
-
-
-def hub_address(location: str) -> HubAddress:
-    """The repository and folder of an ``hf://`` address."""
     match = _HUB.fullmatch(location.partition("://")[2])
     if match is None:
         raise TraceError(f"{location} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
     folder = (match["folder"] or "").strip("/")
-    return HubAddress(match["kind"].rstrip("/"), match["repository"], unquote(match["revision"] or "main"), folder)
+    return match["kind"].rstrip("/"), match["repository"], unquote(match["revision"] or "main"), folder
 
 
 def hub_endpoint() -> str:
@@ -143,11 +134,11 @@ def check_online(location: str) -> None:
 
 
 def _hub_file(location: str, name: str) -> WebFile:
-    hub = hub_address(location)
+    kind, repository, revision, folder = hub_address(location)
     check_online(location)
-    kind = f"{hub.kind}/" if hub.kind else ""
-    folder = quote(hub.folder, safe=_KEPT)
-    url = f"{hub_endpoint()}/{kind}{hub.repository}/resolve/{quote(hub.revision, safe='')}/{folder}".rstrip("/")
+    kind = f"{kind}/" if kind else ""
+    folder = quote(folder, safe=_KEPT)
+    url = f"{hub_endpoint()}/{kind}{repository}/resolve/{quote(revision, safe='')}/{folder}".rstrip("/")
     return WebFile(f"{url}/{name}", _hub_token(), _HUB_HOSTS)
 
 

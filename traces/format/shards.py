@@ -248,7 +248,7 @@ def check_holds(
         sizes = parquet_sizes(path or in_folder(location, name))
     except (OSError, ValueError) as error:
         raise unreadable(location, name, error) from error
-    listed = [column.num_values for column in sizes.columns if isinstance(schema.get(column.name), pl.List)]
+    listed = [num_values for column, num_values, _ in sizes.columns if isinstance(schema.get(column), pl.List)]
     try:
         check_promised(sizes, num_rows, schema, max(listed, default=0) if most_listed is None else most_listed)
     except ValueError as error:

@@ -36,31 +36,17 @@ Thrift: TypeAlias = "bool | int | float | bytes | list[Thrift] | dict[int, Thrif
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnSize:
-    """What the pages of one column hold.
-
-    Attributes:
-        name: of the column; of one that is nested the outermost.
-        num_values: of its leaves, nulls and empty lists among them.
-        num_bytes: of memory that its values take.
-    """
-
-    name: str
-    num_values: int
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ParquetSizes:
     """What a file holds.
 
     Attributes:
         num_rows: of the whole file.
-        columns: one for each leaf, in the order of the file.
+        columns: of each leaf, in the order of the file: the name of the column, of one that is nested the outermost;
+            its number of values, nulls and empty lists among them; and the bytes of memory that these take.
     """
 
     num_rows: int
-    columns: tuple[ColumnSize, ...]
+    columns: tuple[tuple[str, int, int], ...]
 
 
 def parquet_sizes(path: Path) -> ParquetSizes:
@@ -98,7 +84,8 @@ def _sizes(path: Path, *_state: int) -> ParquetSizes:
                     raise ValueError("its footer disagrees with its pages about the number of values")
     if _number(footer, 3) != num_rows:
         raise ValueError("its footer disagrees about the number of rows")
-    return ParquetSizes(num_rows, tuple(ColumnSize(names[index], *sums[index]) for index in sums))
+    columns = tuple((names[index], num_values, num_bytes) for index, (num_values, num_bytes) in sums.items())
+    return ParquetSizes(num_rows, columns)
 
 
 def _footer(file: IO[bytes], num_bytes: int) -> Mapping[int, Thrift]:
@@ -292,10 +279,10 @@ def check_size(path: Path, columns: Collection[str] | None = None, at_once: int 
         at_once: how many times as much as the values of a column its reader takes.
     """
     sizes = parquet_sizes(path)
-    read = [column for column in sizes.columns if columns is None or column.name in columns]
+    read = [num_bytes for name, _, num_bytes in sizes.columns if columns is None or name in columns]
     # Each row takes a little in each column, whatever the pages say of its values.
-    num_bytes = sum(max(size.num_bytes, 8 * sizes.num_rows) for size in read)
-    check_memory(at_once * num_bytes, f"reading {path} ({sizes.num_rows:,} rows)")
+    total = sum(max(num_bytes, 8 * sizes.num_rows) for num_bytes in read)
+    check_memory(at_once * total, f"reading {path} ({sizes.num_rows:,} rows)")
     return sizes
 
 
@@ -310,11 +297,11 @@ def check_promised(sizes: ParquetSizes, num_rows: int, schema: Mapping[str, pl.D
     """
     if sizes.num_rows != num_rows:
         raise ValueError(f"expected {num_rows:,} rows; found {sizes.num_rows:,}")
-    for column in sizes.columns:
-        dtype = schema.get(column.name)
+    for name, num_values, _ in sizes.columns:
+        dtype = schema.get(name)
         most = most_listed if isinstance(dtype, pl.List) else num_rows * _width(dtype)
-        if dtype is not None and column.num_values > most:
-            raise ValueError(f"expected at most {most:,} values of {column.name}; found {column.num_values:,}")
+        if dtype is not None and num_values > most:
+            raise ValueError(f"expected at most {most:,} values of {name}; found {num_values:,}")
 
 
 def _width(dtype: pl.DataType | None) -> int:

@@ -151,12 +151,12 @@ class HubRepository:
 def hub_repository(address: str, public: bool) -> HubRepository:
     """The repository that an address names."""
     try:
-        hub = hub_address(address)
+        kind, repository, revision, folder = hub_address(address)
     except TraceError as error:
         raise UsageError(str(error)) from error
-    if hub.kind != "datasets":
+    if kind != "datasets":
         raise UsageError(f"a trace is sent to a dataset repository, hf://datasets/OWNER/NAME; got {address}")
-    return HubRepository(address, hub.repository, hub.revision, hub.folder, public)
+    return HubRepository(address, repository, revision, folder, public)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -96,23 +95,6 @@ _ROWS_OF_A_DIGEST = 1 << 18
 _ROWS_PER_GROUP = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Rows that are wanted of a file.
-
-    Attributes:
-        path: of the file.
-        keys: of the wanted rows, and how many there are of each, ``rounds``.
-    """
-
-    path: Path
-    keys: pl.DataFrame
-
-    def rows(self) -> pl.LazyFrame:
-        """The wanted rows, in the order of the file."""
-        return _scanned(self.path).join(self.keys.lazy(), on=_KEYS, how="semi", maintain_order="left")
-
-
 class RoundsFile:
     """A table of rounds that is written piece by piece, and is there only when it is whole.
 
@@ -124,7 +106,8 @@ class RoundsFile:
 
     def __init__(self, path: Path, resume: bool, part: NotedPart | None = None) -> None:
         self._path, self._parts, self._part = path, PiecesFolder(path, rounds_schema()), part
-        self._sources: list[_Source] = []
+        # Files, and of each the keys of the rows that are wanted, with how many there are of each, ``rounds``.
+        self._sources: list[tuple[Path, pl.DataFrame]] = []
         if not resume:
             self._parts.remove()
 
@@ -143,7 +126,7 @@ class RoundsFile:
             is_piece = path != self._path
             sums = _sums_of(read_table(path, rounds_schema())[0].lazy()) if is_piece else _finished_sums(path)
             new = sums.join(wanted, on=wanted.columns, how="semi").join(covered, on=_KEYS, how="anti")
-            self._sources += [_Source(path, new.select(*_KEYS, "rounds"))] if new.height else []
+            self._sources += [(path, new.select(*_KEYS, "rounds"))] if new.height else []
             covered = pl.concat([covered, new])
         return covered.select(_KEYS)
 
@@ -151,7 +134,7 @@ class RoundsFile:
         """Keep some more rows."""
         path = self._parts.add(rows)
         keys = rows.group_by(_KEYS).agg(pl.len().cast(pl.Int64).alias("rounds"))
-        self._sources.append(_Source(path, keys))
+        self._sources.append((path, keys))
 
     def take(self, path: Path) -> pl.DataFrame:
         """Take all rounds of a finished file in.
@@ -159,7 +142,7 @@ class RoundsFile:
         Returns:
             for each policy on each text, in the order of the file, what `finish` reads of a result row.
         """
-        self._sources.append(_Source(path, _finished_sums(path).select(*_KEYS, "rounds")))
+        self._sources.append((path, _finished_sums(path).select(*_KEYS, "rounds")))
         rows = _scanned(path).select(*_KEYS, "policy").unique(_KEYS, keep="first", maintain_order=True)
         return rows.collect()
 
@@ -172,8 +155,8 @@ class RoundsFile:
         order = rows.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, "policy").with_row_index("place")
 
         def parts() -> Iterator[RoundRows]:
-            for source in self._sources:
-                yield from _of_others(source, order)
+            for path, keys in self._sources:
+                yield from _of_others(path, keys.join(order, on=_KEYS, how="anti"))
             for batch in self._batches(order):
                 yield self._in_order(batch)
 
@@ -182,7 +165,7 @@ class RoundsFile:
 
     def _batches(self, order: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Result rows of so many whole texts that their rounds fit into memory."""
-        numbers = [source.keys.select("sequence", "rounds") for source in self._sources]
+        numbers = [keys.select("sequence", "rounds") for _, keys in self._sources]
         if not numbers or not order.height:
             return
         of_texts = pl.concat(numbers).group_by("sequence").agg(pl.col("rounds").sum())
@@ -195,9 +178,13 @@ class RoundsFile:
     def _in_order(self, order: pl.DataFrame) -> RoundRows:
         """The rounds of some result rows, from wherever they are, as they are to stand in the file."""
         texts = order.select("sequence").unique()
-        near = [source for source in self._sources if source.keys.join(texts, on="sequence", how="semi").height]
+        near = [
+            _scanned(path).join(keys.lazy(), on=_KEYS, how="semi", maintain_order="left")
+            for path, keys in self._sources
+            if keys.join(texts, on="sequence", how="semi").height
+        ]
         first, last = pl.lit(texts["sequence"].min()), pl.lit(texts["sequence"].max())
-        frames = [source.rows().filter(pl.col("sequence").is_between(first, last)).collect() for source in near]
+        frames = [rows.filter(pl.col("sequence").is_between(first, last)).collect() for rows in near]
         joined = pl.concat([pl.DataFrame(schema=rounds_schema()), *frames]).drop("policy")
         return joined.join(order, on=_KEYS).sort("place", "position").select(list(rounds_schema()))
 
@@ -266,14 +253,13 @@ def _slices(parts: Iterable[RoundRows]) -> Iterator[RoundRows]:
         yield pl.concat(frames)
 
 
-def _of_others(source: _Source, order: pl.DataFrame) -> Iterator[RoundRows]:
-    """The rows of a file that are of no result row of this replay, some at a time."""
-    others = source.keys.join(order, on=_KEYS, how="anti")
+def _of_others(path: Path, others: pl.DataFrame) -> Iterator[RoundRows]:
+    """The rows of a file that have these keys, which no result row of this replay has, some at a time."""
     if not others.height:
         return
-    height = _scanned(source.path).select(pl.len()).collect().item()
+    height = _scanned(path).select(pl.len()).collect().item()
     for begin in range(0, height, _ROWS_AT_ONCE):
-        batch = _scanned(source.path).slice(begin, _ROWS_AT_ONCE)
+        batch = _scanned(path).slice(begin, _ROWS_AT_ONCE)
         yield batch.join(others.lazy(), on=_KEYS, how="semi", maintain_order="left").collect()
 
 

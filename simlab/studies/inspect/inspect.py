@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simlab.analysis.crosscheck.diagnosis import FAULTS, Finding, SeenDrafts, findings_of_texts
 from simlab.analysis.optimize.finalists import finalist_table, optimism_text, price_text
@@ -15,7 +15,8 @@ from simlab.arrays import Ints
 from simlab.errors import ModelError, UsageError, named_or_listed
 from simlab.options import option, progress_option, study
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, stored_tensors
-from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.networks.known import layout_of, read_fields
 from simlab.real_runner.networks.parts import explain_checkpoint
 from simlab.real_runner.targets.hub_files import ADAPTER_CONFIG, CONFIG, at_revision, fetch, fetch_model, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
@@ -30,8 +31,9 @@ from simlab.traces.artefacts.kinds import SCHEMAS, find_file, format_of, looks_l
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 from simlab.traces.format.frames import SequenceRecord
+from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import DraftSet
-from simlab.traces.inspect import TraceReport, check_trace
+from simlab.traces.inspect import check_trace
 from simlab.traces.reader import PACKAGED_TRACES, open_trace, packaged_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
 from simlab.traces.results.files import read_results, results_part
@@ -77,9 +79,12 @@ def _checkpoint(path: Path) -> tuple[dict[str, object], str]:
     """What the drafter is, if a ``config.json`` lies there, and its tensors, file after file in the order of bytes."""
     config = config_file(path)
     fields, tensors = read_fields(config) if config.exists() else None, stored_tensors(path)
-    explained = None if fields is None else explain_checkpoint(fields, tensors, path)
-    settings = {} if explained is None or explained.config is None else asdict(explained.config)
-    problem = _NO_CONFIG if explained is None else explained.problem
+    drafter: DFlashConfig | None = None
+    problem: str | None = _NO_CONFIG
+    about = [("will run", f"no: {problem}")]
+    if fields is not None:
+        drafter, problem, about = explain_checkpoint(fields, tensors, path)
+    settings = {} if drafter is None else asdict(drafter)
     num_parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     num_bytes = sum(tensor.num_bytes for tensor in tensors.values())
     lines = [
@@ -87,7 +92,6 @@ def _checkpoint(path: Path) -> tuple[dict[str, object], str]:
         f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
         "",
     ]
-    about = [("will run", f"no: {problem}")] if explained is None else explained.lines
     lines += [f"{heading.ljust(10)} {text}" for heading, text in about] + [""]
     width = max(map(len, settings), default=0)
     lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
@@ -100,7 +104,7 @@ def _checkpoint(path: Path) -> tuple[dict[str, object], str]:
     value: dict[str, object] = {
         "kind": "checkpoint",
         "path": str(path),
-        "format": None if explained is None else explained.format,
+        "format": None if fields is None else layout_of(fields).name,
         "will_run": problem is None,
         "problem": problem,
         "config": settings or None,
@@ -267,8 +271,8 @@ def _trace(location: str, progress: bool | None) -> tuple[dict[str, object], str
     looks = [
         {"draft_set": name or None, **asdict(finding)} for name, of_draft in findings.items() for finding in of_draft
     ]
-    return {"kind": "trace", **_trace_json(report), "looks_like": looks}, "\n".join(
-        [_trace_text(report), *_looks_lines(findings)]
+    return {"kind": "trace", **report, "looks_like": looks}, "\n".join(
+        [_trace_text(report, trace.manifest), *_looks_lines(findings)]
     )
 
 
@@ -282,70 +286,45 @@ def _looks_lines(findings: Mapping[str, Sequence[Finding]]) -> list[str]:
     return lines or [f"looks like none of the known faults ({', '.join(FAULTS)})"]
 
 
-def _trace_json(report: TraceReport) -> dict[str, object]:
-    return {
-        "path": report.location,
-        "whole": True,
-        "text_id": report.text_id,
-        "prompts": report.num_prompts,
-        "sequences": report.num_sequences,
-        "tokens": report.num_tokens,
-        "stopped": report.num_stopped,
-        "bytes": report.num_bytes,
-        "sequences_by_dataset": dict(report.sequences_by_dataset),
-        "tokens_by_dataset": dict(report.tokens_by_dataset),
-        "drafts": {
-            name: asdict(draft) | {"bytes_per_row": draft.bytes_per_row} for name, draft in report.drafts.items()
-        },
-        "channels": {
-            name: {
-                "kind": report.manifest.channels[name].kind,
-                **asdict(channel),
-                "bytes_per_row": channel.bytes_per_row,
-            }
-            for name, channel in report.channels.items()
-        },
-        "manifest": report.manifest.to_json(),
-    }
-
-
-def _trace_text(report: TraceReport) -> str:
-    manifest = report.manifest
+def _trace_text(report: Mapping[str, Any], manifest: Manifest) -> str:
     sampling = manifest.sampling
     made = manifest.text_origin
     if manifest.hidden_states is not None:
         made += f"; the target's states were dumped by an engine, in {manifest.hidden_states.dtype}"
     lines = [
-        f"trace {report.location}",
-        f"text       {report.text_id}, {made}",
+        f"trace {report['path']}",
+        f"text       {report['text_id']}, {made}",
         f"target     {manifest.target.label}, vocabulary {manifest.vocab_size:,}, {manifest.dtype}, {manifest.device}",
         (
             f"sampling   temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}, "
             f"seed {sampling.seed}; at most {manifest.max_new_tokens} new tokens"
         ),
         (
-            f"size       {report.num_prompts} prompts, {report.num_sequences} sequences ({report.num_stopped} ended by "
-            f"themselves), {report.num_tokens:,} tokens, {report.num_bytes:,} bytes"
+            f"size       {report['prompts']} prompts, {report['sequences']} sequences ({report['stopped']} ended by "
+            f"themselves), {report['tokens']:,} tokens, {report['bytes']:,} bytes"
         ),
     ]
     lines += [
-        f"  {dataset}: {num} sequences, {report.tokens_by_dataset[dataset]:,} tokens"
-        for dataset, num in report.sequences_by_dataset.items()
+        f"  {dataset}: {num} sequences, {report['tokens_by_dataset'][dataset]:,} tokens"
+        for dataset, num in report["sequences_by_dataset"].items()
     ]
-    for name, draft in report.drafts.items():
+    for name, draft in report["drafts"].items():
         draft_set = manifest.draft_sets[name]
-        shares = "  ".join(f"{100 * share:.1f}" for share in draft.true_first_share)
+        shares = "  ".join(f"{100 * share:.1f}" for share in draft["true_first_share"])
         lines += [
             (
-                f"draft set  {name} ({draft.draft_id}), {_kind_of(draft_set)}block {draft_set.block_size}, "
+                f"draft set  {name} ({draft['draft_id']}), {_kind_of(draft_set)}block {draft_set.block_size}, "
                 f"exact up to budget {draft_set.exact_budget}, at least {draft_set.min_width} candidates per depth"
             ),
-            f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
+            (
+                f"  {draft['num_rows']:,} rows, {draft['num_candidates']:,} candidates, "
+                f"{draft['bytes_per_row']:.0f} bytes per row"
+            ),
             f"  first candidate right, % per depth: {shares}",
         ]
-        if draft.decoded_bytes:
-            lines.append(f"  {draft.decoded_bytes:,} bytes kept decoded for replays, no part of the trace")
-    lines += [line for name in report.channels for line in _channel_lines(report, name)]
+        if draft["decoded_bytes"]:
+            lines.append(f"  {draft['decoded_bytes']:,} bytes kept decoded for replays, no part of the trace")
+    lines += [line for name, channel in report["channels"].items() for line in _channel_lines(name, channel, manifest)]
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
 
 
@@ -356,17 +335,18 @@ def _kind_of(draft_set: DraftSet) -> str:
     return "chain of " if draft_set.is_chain else ""
 
 
-def _channel_lines(report: TraceReport, name: str) -> list[str]:
-    info, checked = report.manifest.channels[name], report.channels[name]
+def _channel_lines(name: str, checked: Mapping[str, Any], manifest: Manifest) -> list[str]:
+    info = manifest.channels[name]
     settings = ", ".join(f"{key} {value}" for key, value in info.settings.items())
     base = "" if info.extends is None else f" on the draft set {info.extends}"
-    size = f"{checked.num_rows:,} rows, {checked.num_scored:,} scored tokens, {checked.bytes_per_row:.0f} bytes per row"
-    if not checked.was_read:
-        size = (
-            f"{checked.num_bytes:,} bytes; this simlab does not read it, so its files were compared with their digests"
-        )
+    if checked["was_read"]:
+        per_row = f"{checked['bytes_per_row']:.0f} bytes per row"
+        size = f"{checked['num_rows']:,} rows, {checked['num_scored']:,} scored tokens, {per_row}"
+    else:
+        told = "this simlab does not read it, so its files were compared with their digests"
+        size = f"{checked['num_bytes']:,} bytes; {told}"
     return [
-        f"channel    {name} ({checked.channel_id}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
+        f"channel    {name} ({checked['channel_id']}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
         f"  {settings}",
         f"  {size}",
     ]

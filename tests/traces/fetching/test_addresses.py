@@ -72,7 +72,7 @@ def test_files_are_kept_whole_and_asked_for_once(served: FileServer, cache: Path
     assert kept(cache)[NAME] == content
     assert (cache / "traces" / hashlib.sha256(content).hexdigest() / NAME).is_file()
     read_all(place)
-    assert check_trace(place).text_id == open_trace(served.root / "trace").text_id
+    assert check_trace(place)["text_id"] == open_trace(served.root / "trace").text_id
     assert served.times_asked(NAME) == 1
     assert served.times_asked("manifest.json") > 1
 

@@ -210,8 +210,8 @@ def test_arrays_are_checked_where_they_enter() -> None:
 
 def test_the_packaged_trace_is_whole() -> None:
     report = check_trace(packaged_trace())
-    assert report.num_prompts >= 32
-    assert report.num_bytes <= 28 * 2**20
+    assert report["prompts"] >= 32
+    assert report["bytes"] <= 28 * 2**20
 
 
 STRANGE_NAMES = (

@@ -58,8 +58,8 @@ def test_version_1() -> None:
 
 def test_version_1_is_whole() -> None:
     report = check_trace(GOLDEN / "trace_v1")
-    assert (report.num_prompts, report.num_sequences, report.num_tokens, report.num_stopped) == (3, 4, 29, 2)
-    assert (report.drafts["synthetic"].num_rows, report.drafts["synthetic"].num_candidates) == (25, 830)
+    assert (report["prompts"], report["sequences"], report["tokens"], report["stopped"]) == (3, 4, 29, 2)
+    assert (report["drafts"]["synthetic"]["num_rows"], report["drafts"]["synthetic"]["num_candidates"]) == (25, 830)
 
 
 def test_channels_of_version_1() -> None:
@@ -95,7 +95,7 @@ def test_channels_of_version_1() -> None:
         "expanded": [True, True, False, False],
     }
     report = check_trace(folder)
-    assert [report.channels[name].num_scored for name in ("transitions", "pool")] == [700, 500]
+    assert [report["channels"][name]["num_scored"] for name in ("transitions", "pool")] == [700, 500]
 
 
 def test_files_without_channels_are_what_they_were() -> None:

@@ -56,7 +56,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, shards
                 record(folder, shards, seconds=2.0)
         record(folder, shards, seconds=3.0)
         assert bytes_of(folder) == expected, f"killed at event {point}"
-    assert check_trace(tmp_path / "killed-7").num_sequences == 8
+    assert check_trace(tmp_path / "killed-7")["sequences"] == 8
 
 
 def test_a_finished_shard_is_not_lost(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:

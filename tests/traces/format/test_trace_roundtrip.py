@@ -114,7 +114,7 @@ def test_odd_shapes_are_whole(
     folder = tmp_path_factory.mktemp("odd") / "trace"
     heads = SyntheticHeads(tie_share=tie_share, peak=0.5)
     write_synthetic_trace(folder, seed, num_sequences, length, depth, kept, vocab_size, heads)
-    assert check_trace(folder).num_sequences == num_sequences
+    assert check_trace(folder)["sequences"] == num_sequences
 
 
 def test_ids_do_not_depend_on_the_shards(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_an_exported_trace_replays_to_the_same_rounds(
         return  # texts of one token alone
     path = write_lines(folder / "engine.jsonl", lines)
     import_files([path], out=folder / "imported")
-    report = check_trace(folder / "imported")
-    assert report.manifest.draft_sets["imported"].is_chain == is_chain
+    check_trace(folder / "imported")
+    assert open_trace(folder / "imported").manifest.draft_sets["imported"].is_chain == is_chain
     policies = ["chain", f"ddtree:budget={top_k}"]
     wanted, got = (_sums(place, policies) for place in (trace, folder / "imported"))
     assert wanted.equals(got)
