@@ -155,14 +155,6 @@ def accepted_of(layer: OrderLayer, roots: Longs, sizes: Ints) -> Longs:
     return accepted
 
 
-@dataclass(slots=True)
-class _Running:
-    number: int
-    root: int
-    end: int
-    counted: bool
-
-
 def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[int]) -> ServedRounds:
     """Go through texts, ``batch`` at a time, until each has ended once.
 
@@ -175,24 +167,25 @@ def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[
     firsts, contexts = texts.roots.firsts.tolist(), texts.contexts
     coming, num_came = iter(queue), 0
     num_left = sum(first < last for first, last in pairwise(firsts))
-    running: list[_Running] = []
+    # Of each text in the batch the number under which it came, its root, and where it ends.
+    running = np.empty((0, 3), np.int64)
     parts: list[tuple[Longs, Longs, Longs, Longs]] = []
     means: list[tuple[float, float]] = []
     while num_left:
         while len(running) < batch and (text := next(coming, None)) is not None:
             if firsts[text] < firsts[text + 1]:
-                running.append(_Running(num_came, firsts[text], firsts[text + 1], num_came < len(firsts) - 1))
+                running = np.append(running, [[num_came, firsts[text], firsts[text + 1]]], axis=0)
             num_came += 1
-        roots = np.array([running_text.root for running_text in running], np.int64)
-        drafted, accepted = choose(roots, np.array([running_text.number for running_text in running], np.int64))
-        counted = np.array([running_text.counted for running_text in running])
+        numbers, roots, ends = running.T.copy()
+        drafted, accepted = choose(roots, numbers)
+        counted = numbers < len(firsts) - 1
         here = np.full(int(counted.sum()), len(means), np.int64)
         parts.append((roots[counted], drafted[counted], accepted[counted], here))
         means.append((float(drafted.mean()), float(contexts[roots].mean())))
-        for running_text, num in zip(running, accepted.tolist(), strict=True):
-            running_text.root += num + 1
-        num_left -= sum(running_text.counted and running_text.root >= running_text.end for running_text in running)
-        running = [running_text for running_text in running if running_text.root < running_text.end]
+        running[:, 1] += accepted + 1
+        has_ended = running[:, 1] >= ends
+        num_left -= int((counted & has_ended).sum())
+        running = running[~has_ended]
     nothing = np.empty(0, np.int64)
     all_roots, num_drafted, num_accepted, of_batch = (
         (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else [nothing] * 4

@@ -195,29 +195,21 @@ TimedPolicy = tuple[AnyPolicy, CostTable | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
-    """Fixed budgets at the same prices."""
-
-    cost: CostTable | None
-    indices: Longs
-    budgets: Ints
-
-
-@dataclass(frozen=True, slots=True)
 class _Group:
     """Compositions of one order.
 
     Attributes:
         most: their largest budget.
         scored: whether one of them reads scores.
-        fixed: those of fixed budgets whose rounds pay the same for channels and all have a draft.
+        fixed: of those of fixed budgets whose rounds pay the same for channels and all have a draft, places and budgets
+            by their prices.
         others: the places of all others.
     """
 
     order: NodeOrder
     most: int
     scored: bool
-    fixed: tuple[_Fixed, ...]
+    fixed: dict[CostTable | None, tuple[Longs, Ints]]
     others: tuple[int, ...]
 
 
@@ -250,15 +242,15 @@ class Replay:
             is_plain = composition.order.needs.billed_by_use is None and composition.masked is None
             if isinstance(composition.rule, FixedBudget) and is_priced and is_plain:
                 fixed.setdefault(cost, []).append(index)
-        groups = [
-            _Fixed(cost, np.array(indices, np.int64), np.array([group[index].rule.most for index in indices], np.int32))
+        budgets = {
+            cost: (np.array(indices, np.int64), np.array([group[index].rule.most for index in indices], np.int32))
             for cost, indices in fixed.items()
-        ]
+        }
         listed = {index for indices in fixed.values() for index in indices}
         others = tuple(index for index in group if index not in listed)
         most = max(composition.rule.most for composition in group.values())
         scored = any(composition.rule.needs_scores for composition in group.values())
-        return _Group(next(iter(group.values())).order, most, scored, tuple(groups), others)
+        return _Group(next(iter(group.values())).order, most, scored, budgets, others)
 
     def rounds(self, texts: RecordedTexts) -> list[TextRounds]:
         """The rounds of each policy, in their order.
@@ -269,7 +261,7 @@ class Replay:
         played: dict[int, TextRounds] = {}
         for group in self._groups:
             layer = group.order.layer(texts, group.most, group.scored)
-            for index in (*group.others, *(index for part in group.fixed for index in part.indices.tolist())):
+            for index in (*group.others, *(index for indices, _ in group.fixed.values() for index in indices.tolist())):
                 played[index] = self._composed[index].walk(layer, texts)
         layers = RouteLayers(texts)
         played |= {index: layers.rounds(policy) for index, policy in self._routed.items()}
@@ -294,8 +286,7 @@ class Replay:
         order = group.order
         roots = texts.drafted() if order.needs.draft else texts.roots
         # Where a text is longer than was measured the rounds tell whether one of them is.
-        fixed = [part for part in group.fixed if part.cost is None or longest <= part.cost.longest_context]
-        slow = [part for part in group.fixed if part not in fixed]
+        slow = [cost for cost in group.fixed if cost is not None and longest > cost.longest_context]
         if isinstance(order, BestFirst) and not (order.is_beam or order.edge.counts_text or group.others or slow):
             edges, layer, num = order.edge_scores(roots), None, len(roots.token_indices)
             nothing = np.empty(roots.counts.shape, np.uint16), np.zeros(num, np.int32)
@@ -304,15 +295,17 @@ class Replay:
             layer = order.layer(texts, group.most, group.scored)
             edges, every = _NO_EDGES, np.ones(len(roots.token_indices), np.bool_)
             known = KnownRoots(layer.insertions, layer.num_available, every)
-        for part in fixed:
-            table = NO_STAGES if part.cost is None else part.cost.stages(STAGES).beside(part.cost.draw_stages(STAGES))
-            counts, seconds = sum_budgets(roots, *edges, group.most, part.budgets, known, texts.contexts, table)
-            sums.counts[part.indices] = counts
-            if part.cost is not None:
-                sums.seconds[part.indices] = seconds[..., : len(STAGES)]
-            if part.cost is not None and part.cost.draws:
-                sums.draws_s[part.indices] = seconds[..., len(STAGES) :]
-        for index in (*group.others, *(index for part in slow for index in part.indices.tolist())):
+        for cost, (indices, budgets) in group.fixed.items():
+            if cost in slow:
+                continue
+            table = NO_STAGES if cost is None else cost.stages(STAGES).beside(cost.draw_stages(STAGES))
+            counts, seconds = sum_budgets(roots, *edges, group.most, budgets, known, texts.contexts, table)
+            sums.counts[indices] = counts
+            if cost is not None:
+                sums.seconds[indices] = seconds[..., : len(STAGES)]
+            if cost is not None and cost.draws:
+                sums.draws_s[indices] = seconds[..., len(STAGES) :]
+        for index in (*group.others, *(index for cost in slow for index in group.fixed[cost][0].tolist())):
             assert layer is not None
             text_rounds = self._composed[index].walk(layer, texts)
             sums.fill(index, sums_of_rounds(text_rounds, texts, self._priced[index][1], STAGES))

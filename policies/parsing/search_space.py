@@ -17,30 +17,16 @@ DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SettingRange:
-    """All numbers from ``low`` to ``high``, both included."""
-
-    key: str
-    low: float
-    high: float
-
-    def within(self, value: float, whole: bool) -> str:
-        """A number of the range as it is typed: rounded to `DIGITS`, or to a whole one."""
-        rounded = round(value) if whole else float(f"{value:.{DIGITS}g}")
-        return f"{min(max(rounded, self.low), self.high):.12g}"
-
-
-@dataclass(frozen=True, slots=True)
 class SearchEntry:
     """One ``-p``: ``NAME:key=value``, where a value may be a grid ``a/b`` or ``a..b``, or a range ``a~b``.
 
     Attributes:
         text: as it was typed.
-        ranges: in their order.
+        ranges: the smallest and the largest number of each, both included, by the setting, in their order.
     """
 
     text: str
-    ranges: tuple[SettingRange, ...]
+    ranges: Mapping[str, tuple[float, float]]
 
     def at(self, values: Mapping[str, str]) -> str:
         """The text with a value in place of each range."""
@@ -52,10 +38,14 @@ class SearchEntry:
 
     def ends(self) -> tuple[str, str]:
         """The text at the lower and at the upper ends of its ranges."""
-        lows, highs = (
-            {setting.key: f"{getattr(setting, end):.12g}" for setting in self.ranges} for end in ("low", "high")
-        )
+        lows, highs = ({key: f"{ends[index]:.12g}" for key, ends in self.ranges.items()} for index in range(2))
         return self.at(lows), self.at(highs)
+
+
+def number_within(low: float, high: float, value: float, whole: bool) -> str:
+    """A number of a range as it is typed: rounded to `DIGITS`, or to a whole one, and within both ends."""
+    rounded = round(value) if whole else float(f"{value:.{DIGITS}g}")
+    return f"{min(max(rounded, low), high):.12g}"
 
 
 def parse_entry(text: str) -> SearchEntry:
@@ -69,12 +59,11 @@ def parse_entry(text: str) -> SearchEntry:
     'presto:ngram_weight=0.25,budget=8/16'
     """
     matches = [match for match in _RANGE.finditer(text) if match["key"] is not None]
-    ranges = tuple(SettingRange(span["key"], float(span["low"]), float(span["high"])) for span in matches)
-    for span in ranges:
-        if not -math.inf < span.low < span.high < math.inf:
+    ranges = {span["key"]: (float(span["low"]), float(span["high"])) for span in matches}
+    for key, (low, high) in ranges.items():
+        if not -math.inf < low < high < math.inf:
             raise PolicyError(
-                f"`{text}`: {span.key}={span.low:g}~{span.high:g} should rise, between finite numbers; "
-                "write the smaller end first"
+                f"`{text}`: {key}={low:g}~{high:g} should rise, between finite numbers; write the smaller end first"
             )
     return SearchEntry(text, ranges)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simlab.analysis.optimize.candidate_sums import best_indices, objective_figures
 from simlab.errors import SimlabError, UsageError, reason_of
 from simlab.ids import content_id
-from simlab.policies.parsing.search_space import SearchEntry
+from simlab.policies.parsing.search_space import SearchEntry, number_within
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import SearchInputs
 from simlab.studies.optimize.search import SearchOptions, sums_on
@@ -128,13 +128,15 @@ def _trials(
             study.sampler = optuna.samplers.TPESampler(seed=_seed(seed, number))
             trial = study.ask()
             values = {
-                setting.key: setting.within(
-                    trial.suggest_int(setting.key, int(setting.low), int(setting.high))
-                    if setting.key in whole
-                    else trial.suggest_float(setting.key, setting.low, setting.high),
-                    setting.key in whole,
+                key: number_within(
+                    low,
+                    high,
+                    trial.suggest_int(key, int(low), int(high))
+                    if key in whole
+                    else trial.suggest_float(key, low, high),
+                    key in whole,
                 )
-                for setting in entry.ranges
+                for key, (low, high) in entry.ranges.items()
             }
             typed = entry.at(values)
             made = points(typed)
@@ -158,7 +160,7 @@ def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[SearchPoi
     if not first:
         raise UsageError(f"`{entry.text}` has no policy within --node-cap")
     settings = first[0].policies[0].settings
-    return {setting.key for setting in entry.ranges if type(settings[setting.key]) is int}
+    return {key for key in entry.ranges if type(settings[key]) is int}
 
 
 def _seed(seed: int, number: int) -> int:

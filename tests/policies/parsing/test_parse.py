@@ -343,4 +343,4 @@ def test_a_range_of_a_billion_is_refused() -> None:
         parse_policies(["ddtree:budget=1..1000000000"])
     with pytest.raises(PolicyError, match="between finite numbers"):
         parse_entry(f"survival:threshold=0.1~{'9' * 400}")
-    assert parse_entry("survival:threshold=٠~٣").ranges == ()
+    assert parse_entry("survival:threshold=٠~٣").ranges == {}
