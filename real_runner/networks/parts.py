@@ -108,32 +108,19 @@ def checked_network(location: Path, kind: type[Config], what: str) -> tuple[Conf
 # A checkpoint in words: what it is, what it reads, what it borrows, and whether it will run.
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
-    """What is known of a checkpoint from its configuration and its tensors.
-
-    Attributes:
-        format: the name of its layout, one of `LAYOUTS`.
-        config: None where it cannot be read, and of a head alone.
-        problem: why simlab will not run it; None: it will.
-        lines: what to tell people, each with a heading.
-    """
-
-    format: str
-    config: DFlashConfig | None
-    problem: str | None
-    lines: tuple[tuple[str, str], ...]
-
-
 def explain_checkpoint(
     fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], location: Path
-) -> CheckpointSummary:
+) -> tuple[DFlashConfig | None, str | None, list[tuple[str, str]]]:
     """Say what a checkpoint is, and whether simlab will run it.
 
     Args:
         fields: of its ``config.json``.
         tensors: by name.
         location: where it lies, for the sentence that says why it will not run.
+
+    Returns:
+        The drafter's configuration, None where it cannot be read, and of a head alone; why simlab will not run it,
+        None: it will; and what to tell people, in lines with a heading each.
     """
     parts, problem, layout = None, None, layout_of(fields)
     try:
@@ -152,7 +139,7 @@ def explain_checkpoint(
         # What else there is, or is wrong, makes a variant that no line below a refusal should call plain.
         about = _lines(config, parts.drafter_tensors)
         lines += about if problem is None else about[1:]
-    return CheckpointSummary(layout.name, config, problem, tuple(lines))
+    return config, problem, lines
 
 
 def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:

@@ -1,35 +1,36 @@
 """The model card of a trained drafter, in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.plan import TextOptions
 from simlab.real_runner.train.trainer import CurvePoint
 
 ROWS_OF_CURVE = 24
 _STARTS = {"target": "the target's last layers", "random": "random weights"}
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """What was learnt from. ``num_tokens`` counts the texts, not their prompts."""
+def model_card(
+    options: TrainOptions, drafter: DFlashDrafter, num_texts: int, num_tokens: int, curve: Sequence[CurvePoint]
+) -> str:
+    """The card of a drafter: what it was trained from, how, and how well it does.
 
-    name: str
-    num_texts: int
-    num_tokens: int
-    own_answers: bool
-
-
-def model_card(options: TrainOptions, drafter: DFlashDrafter, data: TrainingData, curve: Sequence[CurvePoint]) -> str:
-    """The card of a drafter: what it was trained from, how, and how well it does."""
+    Args:
+        options: of the run.
+        drafter: as it is at its end.
+        num_texts: that were learnt from.
+        num_tokens: of these texts, their prompts not counted.
+        curve: of the run.
+    """
     config, plan = drafter.config, asdict(options.plan) | options.filled
     parts = [
         f"# {options.out.resolve().name}",
         _summary(options, config),
         _architecture(drafter),
-        data_section(data, plan, curve, config.depth),
+        data_section(options.texts, num_texts, num_tokens, plan, curve, config.depth),
         plan_section(_STARTS.get(options.init, f"`{options.init}`"), plan),
         _curve(curve),
         _depths(curve, config.depth),
@@ -66,20 +67,24 @@ def _architecture(drafter: DFlashDrafter) -> str:
 
 
 def data_section(
-    data: TrainingData, plan: Mapping[str, object], curve: Sequence[CurvePoint], num_predicted: int
+    options: TextOptions,
+    num_texts: int,
+    num_tokens: int,
+    plan: Mapping[str, object],
+    curve: Sequence[CurvePoint],
+    num_predicted: int,
 ) -> str:
     """The text, and how much of it was seen; each block predicts so many tokens."""
-    by_target = ", the target's own answers to these prompts" if data.own_answers else ""
-    lines = [
-        f"{data.num_texts:,} texts of {data.num_tokens:,} tokens (prompts not counted) from `{data.name}`{by_target}."
-    ]
+    (source,) = options.files
+    by_target = ", the target's own answers to these prompts" if options.text is None else ""
+    lines = [f"{num_texts:,} texts of {num_tokens:,} tokens (prompts not counted) from `{source.name}`{by_target}."]
     counts = [plan.get(name) for name in ("num_sequences", "num_roots")]
     if curve and all(isinstance(count, int) for count in counts):
         sequences, roots = (count for count in counts if isinstance(count, int))
         drawn = curve[-1].step * sequences
         lines.append(
             f"Seen in training: {drawn:,} texts with {roots} random roots each, "
-            f"{drawn / max(data.num_texts, 1):.2f} passes over the text, {drawn * roots:,} blocks, "
+            f"{drawn / max(num_texts, 1):.2f} passes over the text, {drawn * roots:,} blocks, "
             f"{drawn * roots * num_predicted:,} predicted tokens."
         )
     return "## Data\n\n" + "\n".join(lines)

@@ -17,7 +17,6 @@ from simlab.real_runner.models import check_device, settle_device
 from simlab.real_runner.networks.drafter import find_drafter, load_drafter
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText, read_features
-from simlab.real_runner.train.model_card import TrainingData
 from simlab.real_runner.train.options import NetworkOptions, RouterOptions, TrainOptions
 from simlab.real_runner.train.plan import TextOptions
 from simlab.real_runner.train.state import STATE, config_for, from_target, take_over
@@ -149,12 +148,6 @@ def store_of(out: Path, options: TextOptions, seed: int, target: Target, taps: S
             out / "text",
         )
     return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, taps)
-
-
-def training_data(options: TextOptions, store: FeatureStore) -> TrainingData:
-    """What a model card says of the text."""
-    (source,) = options.files
-    return TrainingData(source.name, len(store.usable), store.num_text_tokens, own_answers=options.text is None)
 
 
 def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> dict[str, FeatureStore]:

@@ -29,7 +29,6 @@ from simlab.real_runner.train.setup import (
     start_of,
     store_of,
     tracked_settings,
-    training_data,
 )
 from simlab.real_runner.train.state import STATE, load_state, save_state
 from simlab.real_runner.train.text import FeatureStore
@@ -212,8 +211,8 @@ def _trained(options: TrainOptions) -> Path:
         train_through(trainer, options.out, options.eval_every, evaluate, tracker)
         save_drafter(drafter, options.out)
         write_json(options.out / "curve.json", [row_of(point) for point in curve])
-        data = training_data(options.texts, store)
-        write_text(options.out / "README.md", model_card(options, drafter, data, curve))
+        card = model_card(options, drafter, len(store.usable), store.num_text_tokens, curve)
+        write_text(options.out / "README.md", card)
         tracker.results({"final": row_of(curve[-1])})
         tracker.files(*(options.out / name for name in TRACKED_FILES))
     return options.out

@@ -14,7 +14,7 @@ from simlab.analysis.confirm.errors import TimedRounds, prediction_errors, stale
 from simlab.analysis.confirm.table import TextFindings, compare_winner, confirmed_policies, measured_runs
 from simlab.ids import VERSION
 from simlab.studies.confirm.choice import PriorChoice
-from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import RESULTS, SUMMARY
 from simlab.traces.format.documents import with_digest
@@ -88,11 +88,9 @@ def write_confirmation(folder: Path) -> str:
             {policy.policy: policy.predicted.speed.tokens_per_s for policy in policies},
         ),
         differences=(DIFFERENCE,),
-        context=SummaryContext(
-            in_sample=("caddtree",),
-            by="dataset",
-            chosen=PriorChoice(Path("optimum.json"), OPTIMUM, first.predicted.policy_id, ("ddtree:budget=16",)),
-        ),
+        in_sample=("caddtree",),
+        by="dataset",
+        chosen=PriorChoice(Path("optimum.json"), OPTIMUM, first.predicted.policy_id, ("ddtree:budget=16",)),
         slices=tuple(confirmed_policies(rows, judged, "dataset")),
         stale=staleness(_rounds([0], 1.1), [(_rounds([8, 16], 1.3), prices.cost)], prices.cost),
     )

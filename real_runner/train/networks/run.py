@@ -28,7 +28,7 @@ from simlab.real_runner.train.model_card import (
 )
 from simlab.real_runner.train.options import AttachedNetworkOptions, NetworkOptions
 from simlab.real_runner.train.plan import TrainingPlan
-from simlab.real_runner.train.setup import TRACKED_FILES, check_start, store_of, tracked_settings, training_data
+from simlab.real_runner.train.setup import TRACKED_FILES, check_start, store_of, tracked_settings
 from simlab.real_runner.train.state import STATE, load_state, save_state
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import (
@@ -100,7 +100,7 @@ def _network_card(run: "_Run") -> str:
         f"## {words.kind.capitalize()}",
         table(("", ""), rows),
         words.borrowed,
-        data_section(training_data(options.texts, run.texts), plan, curve, depth),
+        data_section(options.texts, len(run.texts.usable), run.texts.num_text_tokens, plan, curve, depth),
         f"{len(run.held_out.usable):,} further texts were held out.",
         plan_section(words.start, plan),
         "## Curve",

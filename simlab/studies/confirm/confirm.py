@@ -17,7 +17,7 @@ from simlab.real_runner.profile.machine import library_versions
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.studies.confirm.choice import prior_choice
-from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation
 from simlab.studies.confirm.request import ConfirmRequest
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
@@ -135,9 +135,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
             records = [sequence for sequence in recording.sequences() if sequence.index in wanted]
             chosen = prior_choice(Path(options.choice), optimum, records, asked)
         with tracking(options.track, "confirm", lambda: _tracked_settings(run, recording, asked, cost)) as tracker:
-            confirmation = run_confirmation(
-                run, recording, asked, cost, SummaryContext(in_sample, options.by, chosen), reprice
-            )
+            confirmation = run_confirmation(run, recording, asked, cost, in_sample, options.by, chosen, reprice)
             if tracker.is_asked:
                 as_json = confirmation.to_json()
                 tracker.results({key: as_json[key] for key in ("ran", "rows", "rank_agreement")})

@@ -103,23 +103,6 @@ class RunFacts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryContext:
-    """What a summary says beside its numbers.
-
-    Attributes:
-        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
-        by: what tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
-        chosen: what was chosen beforehand, and where; None: nothing was.
-        unpriced: why nothing is predicted of policies whose channels have no price, in sentences; empty without any.
-    """
-
-    in_sample: tuple[str, ...] = ()
-    by: str | None = None
-    chosen: PriorChoice | None = None
-    unpriced: str = ""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Confirmation(StudyResult):
     """What a confirmation found: predictions, measurements, verdicts, and how far they agree.
@@ -131,7 +114,10 @@ class Confirmation(StudyResult):
         errors: of the prediction, of each policy that was measured.
         order: whether the prediction orders policies as the measurement does.
         differences: from the trace, as flat values; None where the two are not compared.
-        context: what is said beside the numbers.
+        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
+        by: what tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
+        chosen: what was chosen beforehand, and where; None: nothing was.
+        unpriced: why nothing is predicted of policies whose channels have no price, in sentences; empty without any.
         slices: rows of each slice; empty where the tables are not cut.
         stale: how far the latency profile is from the rounds that ran; None where they are not compared.
     """
@@ -147,7 +133,10 @@ class Confirmation(StudyResult):
     errors: tuple[PredictionErrors, ...]
     order: RankAgreement
     differences: tuple[dict[str, object], ...] | None
-    context: SummaryContext = SummaryContext()
+    in_sample: tuple[str, ...] = ()
+    by: str | None = None
+    chosen: PriorChoice | None = None
+    unpriced: str = ""
     slices: tuple[ConfirmedPolicy, ...] = ()
     stale: Staleness | None = None
 
@@ -172,16 +161,16 @@ class Confirmation(StudyResult):
     @property
     def all_in_sample(self) -> tuple[str, ...]:
         """Labels of policies that were fitted or chosen on the very texts that were run."""
-        chosen = () if self.context.chosen is None else self.context.chosen.in_sample
-        return tuple(policy.policy for policy in self.policies if policy.policy in {*self.context.in_sample, *chosen})
+        chosen = () if self.chosen is None else self.chosen.in_sample
+        return tuple(policy.policy for policy in self.policies if policy.policy in {*self.in_sample, *chosen})
 
     def text(self) -> str:
         """Everything, as ``simlab confirm`` prints it: the verdict, tables, and what to know of them."""
         parts = [within_width("\n".join(filter(None, [self.verdict, self.prediction]))), within_width(self.heading)]
-        if self.context.by is None:
+        if self.by is None:
             parts.append(confirm_table(self.policies))
         else:
-            parts.append(confirm_blocks(self.slices, self.policies, self.context.by))
+            parts.append(confirm_blocks(self.slices, self.policies, self.by))
         served = self.ran.batch
         parts += [within_width(same_texts_sentence(self.policies))]
         parts += [] if served is None else [machine_table(served.machine, served.batch)]
@@ -190,8 +179,8 @@ class Confirmation(StudyResult):
         parts += [] if self.differences is None else [differences_text(self.differences)]
         parts += [
             self._notes(),
-            in_sample_note(self.context.in_sample),
-            self.context.chosen.note() if self.context.chosen is not None else "",
+            in_sample_note(self.in_sample),
+            self.chosen.note() if self.chosen is not None else "",
         ]
         return "\n\n".join(filter(None, parts))
 
@@ -214,13 +203,13 @@ class Confirmation(StudyResult):
                 "key_match": None if self.prices.cost_id is None else True,
             },
             "ran": self.ran.to_json(),
-            "chosen": None if self.context.chosen is None else self.context.chosen.to_json(),
+            "chosen": None if self.chosen is None else self.chosen.to_json(),
             "first": None if self.won is None else self.won.first.policy,
             "comparisons": [] if self.won is None else [comparison.row() for comparison in self.won.comparisons],
             "rank_agreement": self.order.value(),
             "stale": None if self.stale is None else self.stale.to_json(),
             "rows": self._rows(),
-            "by": self.context.by,
+            "by": self.by,
             "slices": [policy.row() for policy in self.slices],
             "differences": list(self.differences or ()),
         }
@@ -251,6 +240,6 @@ class Confirmation(StudyResult):
         notes = [] if served is None else [served.note()]
         notes += [confirm_notes(self.policies, self.prices.no_latency_reason, speedup, num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
-        notes += [within_width(self.context.unpriced)] if self.context.unpriced else []
+        notes += [within_width(self.unpriced)] if self.unpriced else []
         notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
         return "\n".join(notes)

@@ -35,7 +35,7 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
 from simlab.studies.confirm.batch import batch_facts, predicted_groups
 from simlab.studies.confirm.choice import PriorChoice
-from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, largest_budget
 from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
@@ -298,7 +298,9 @@ def run_confirmation(
     trace: Trace,
     policies: Sequence[NamedPolicy],
     cost: Path | None = None,
-    context: SummaryContext | None = None,
+    in_sample: tuple[str, ...] = (),
+    by: str | None = None,
+    chosen: PriorChoice | None = None,
     reprice: Path | None = None,
 ) -> Confirmation:
     """Replay policies on a trace, run them on its prompts, and compare the two.
@@ -312,12 +314,12 @@ def run_confirmation(
         policies: plain decoding among them; see `simlab.studies.inputs.artefacts.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
             of one fixed shape nothing is predicted; see `simlab.studies.confirm.run`.
-        context: what the summary says beside its numbers; None: nothing. The best policy of a choice is held against
-            the others.
+        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
+        by: what tables are cut by; None: one table of all.
+        chosen: what was chosen beforehand; its best policy is held against the others. None: nothing was.
         reprice: where the cost file of the prediction is written, corrected by the rounds that ran; None: nowhere.
     """
     begun = time.monotonic()
-    context = SummaryContext() if context is None else context
     policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
     check_trace(trace, policies)
@@ -345,7 +347,7 @@ def run_confirmation(
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
     confirmed = _confirmed_policies(setup, results, judged)
-    chosen_id = None if context.chosen is None else context.chosen.policy_id
+    chosen_id = None if chosen is None else chosen.policy_id
     if chosen_id is not None and options.batch != 1:
         chosen_id = policy_id_at(chosen_id, options.batch)
     units = _by_unit(setup, results)
@@ -354,7 +356,7 @@ def run_confirmation(
         text_id=trace.text_id,
         draft_ids={setup.draft: trace.draft_ids[setup.draft]},
         prices=prices,
-        heading=f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}",
+        heading=f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, chosen)}",
         ran=ran,
         policies=tuple(confirmed),
         won=compare_winner(confirmed, units, chosen_id),
@@ -364,8 +366,11 @@ def run_confirmation(
             {policy.policy: policy.predicted.speed.tokens_per_s for policy in confirmed},
         ),
         differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
-        context=replace(context, unpriced=PoliciesOnMachine(prices, setup.policies).unpriced_note()),
-        slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
+        in_sample=in_sample,
+        by=by,
+        chosen=chosen,
+        unpriced=PoliciesOnMachine(prices, setup.policies).unpriced_note(),
+        slices=() if by is None else tuple(_confirmed_policies(setup, results, judged, by)),
         stale=staleness_of(setup, sequences, prices),
     )
     write_results(options.out / RESULTS, results, trace.sequence_counts)

@@ -46,56 +46,46 @@ _COUNTED = re.compile(
 """What stands in Prometheus text and in logs of engines, and never in timings."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedCost:
-    """A cost file that was made of timings.
-
-    Attributes:
-        path: where it is.
-        file: what is in it.
-        checks: shapes of the timings that cannot occur, a sentence each.
-    """
-
-    path: Path
-    file: CostFile
-    checks: tuple[str, ...]
-
-    def row(self) -> dict[str, object]:
-        """As a script reads it."""
-        notes, checks = list(self.file.notes), list(self.checks)
-        batch = {"batch": self.file.batch}
-        return {"path": str(self.path), "cost_id": self.file.cost_id, **batch, "notes": notes, "checks": checks}
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportedCosts(StudyResult):
     """Cost files that were made of timings, one of each batch size.
 
     Attributes:
-        costs: in ascending order of their batch sizes.
+        costs: where each is, what is in it, and the shapes of its timings that cannot occur, a sentence each; in
+            ascending order of their batch sizes.
         trace: of which they are, as it was typed; empty: of none.
     """
 
-    costs: tuple[ImportedCost, ...]
+    costs: tuple[tuple[Path, CostFile, tuple[str, ...]], ...]
     trace: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab import --json``."""
-        return {"rows": [cost.row() for cost in self.costs]}
+        return {
+            "rows": [
+                {
+                    "path": str(path),
+                    "cost_id": file.cost_id,
+                    "batch": file.batch,
+                    "notes": list(file.notes),
+                    "checks": list(checks),
+                }
+                for path, file, checks in self.costs
+            ]
+        }
 
     def text(self) -> str:
         """What ``simlab import`` prints: the files, and each note once."""
         lines, noted = [], set[str]()
-        for cost in self.costs:
-            file = cost.file
+        for path, file, checks in self.costs:
             many = "any context" if file.contexts == (ANY_CONTEXT,) else f"contexts up to {file.contexts[-1]:,}"
             texts = "" if file.batch == 1 else f"{file.batch} texts at a time, "
             size = f"{texts}{many}, {file.node_counts[-1]:,} drafted tokens"
-            lines.append(f"Cost file: {cost.path} ({file.cost_id}), {file.device}, {size}")
-            new = [note for note in (*file.notes, *cost.checks) if note not in noted]
+            lines.append(f"Cost file: {path} ({file.cost_id}), {file.device}, {size}")
+            new = [note for note in (*file.notes, *checks) if note not in noted]
             lines += [within_width(f"  {visible(note)}") for note in new]
             noted |= set(new)
-        costs = " ".join(f"--cost {shlex.quote(str(cost.path))}" for cost in self.costs)
+        costs = " ".join(f"--cost {shlex.quote(str(path))}" for path, _, _ in self.costs)
         trace = f"--trace {shlex.quote(self.trace)} " if self.trace else ""
         return "\n".join([*lines, f"Next: simlab {'replay' if len(self.costs) == 1 else 'advise'} {trace}{costs}"])
 
@@ -220,7 +210,7 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
     for path, file in zip(outs, files, strict=True):
         write_cost_file(path, file)
     trace = str(options.trace) if isinstance(options.trace, str | Path) else ""
-    return ImportedCosts(tuple(map(ImportedCost, outs, files, checks)), trace)
+    return ImportedCosts(tuple(zip(outs, files, checks, strict=True)), trace)
 
 
 def _with_head(options: ImportOptions, file: CostFile) -> CostFile:

@@ -43,8 +43,9 @@ def decoder_of(trace: Trace) -> Decode | None:
 TraceSource = Trace | str | Path
 """A trace, or where one is: a folder, or an address such as ``hf://...``."""
 
-TraceHandle: TypeAlias = "Trace | TraceLocation"
-"""A trace as a job holds it: open where threads do the job, else where workers find it."""
+TraceHandle: TypeAlias = Trace | tuple[str, str]
+"""A trace as a job holds it: open where threads do the job; else where workers find it, an absolute path or an address,
+and the ``text_id`` of the trace that is meant."""
 
 
 def sample_trace() -> Trace:
@@ -152,41 +153,21 @@ def longest_context(trace: Trace, limit: int | None) -> int:
     return max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceLocation:
-    """Where a trace is, for a worker that opens it itself.
-
-    Attributes:
-        location: an absolute path or an address.
-        text_id: of the trace that is meant.
-    """
-
-    location: str
-    text_id: str
-
-    @classmethod
-    def of(cls, trace: Trace) -> "TraceLocation":
-        """Where a trace that is open here is."""
-        folder = local_folder(trace.location)
-        return cls(trace.location if folder is None else str(folder), trace.text_id)
-
-    def open(self) -> Trace:
-        """Open it; in one process once.
-
-        Raises:
-            TraceError: it is not there, or is another one by now.
-        """
-        return _opened_once(self)
-
-
 def trace_handle(trace: Trace, workers: Workers) -> TraceHandle:
     """What a job of these workers holds of a trace."""
-    return trace if workers.shares_memory else TraceLocation.of(trace)
+    if workers.shares_memory:
+        return trace
+    folder = local_folder(trace.location)
+    return trace.location if folder is None else str(folder), trace.text_id
 
 
 def open_handle(trace: TraceHandle) -> Trace:
-    """The trace that a job holds, open in the process that does the job."""
-    return trace.open() if isinstance(trace, TraceLocation) else trace
+    """The trace that a job holds, open in the process that does the job; in one process opened once.
+
+    Raises:
+        TraceError: it is not there, or is another one by now.
+    """
+    return trace if isinstance(trace, Trace) else _opened_once(*trace)
 
 
 @dataclass
@@ -217,11 +198,11 @@ class TraceJob:
 
 
 @lru_cache(maxsize=2)
-def _opened_once(where: TraceLocation) -> Trace:
-    trace = open_trace(where.location)
-    if trace.text_id != where.text_id:
+def _opened_once(location: str, text_id: str) -> Trace:
+    trace = open_trace(location)
+    if trace.text_id != text_id:
         raise TraceError(
-            f"{where.location} holds the text {trace.text_id} on a worker, and {where.text_id} where the command was "
+            f"{location} holds the text {trace.text_id} on a worker, and {text_id} where the command was "
             "given; all machines must see the same files"
         )
     return trace

@@ -220,10 +220,10 @@ def test_a_new_layout_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(known, "LAYOUTS", (new, *LAYOUTS))
     fields = config_to_json(drafter_config()) | {"my_drafter": "a target"}
     assert "my_drafter" in known.drafter_fields()
-    summary = parts.explain_checkpoint(fields, {}, Path("here"))
-    assert summary.format == "mine"
-    assert dict(summary.lines)["format"] == "mine, first version"
-    assert dict(summary.lines)["made for"] == "a target"
+    assert known.layout_of(fields).name == "mine"
+    _, _, lines = parts.explain_checkpoint(fields, {}, Path("here"))
+    assert dict(lines)["format"] == "mine, first version"
+    assert dict(lines)["made for"] == "a target"
 
 
 def test_the_table_is_read_without_torch() -> None:

@@ -34,7 +34,7 @@ from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import train
-from simlab.real_runner.train.model_card import TrainingData, model_card
+from simlab.real_runner.train.model_card import model_card
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.plan import TextOptions, TrainingPlan
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
@@ -241,7 +241,6 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
 
 CONFIG = drafter_config()
 TINY = TrainOptions(out=Path("tiny"), texts=TextOptions(text=Path("text.parquet")), plan=TrainingPlan(steps=500))
-DATA = TrainingData("text.parquet", 1000, 50_000, own_answers=False)
 CURVE = (
     CurvePoint(0, None, {"gsm8k": DevScore(1.1, (0.2, 0.1, 0.05))}),
     CurvePoint(500, 2.34567, {"gsm8k": DevScore(1.8765, (0.55, 0.31, 0.2))}),
@@ -249,7 +248,7 @@ CURVE = (
 
 
 def test_the_card_says_what_was_done() -> None:
-    card = model_card(TINY, DFlashDrafter(CONFIG), DATA, CURVE)
+    card = model_card(TINY, DFlashDrafter(CONFIG), 1000, 50_000, CURVE)
     for said in (
         "# tiny",
         "next 3 tokens",
@@ -267,7 +266,7 @@ def test_the_card_says_what_was_done() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    card = model_card(TINY, DFlashDrafter(CONFIG), DATA, CURVE)
+    card = model_card(TINY, DFlashDrafter(CONFIG), 1000, 50_000, CURVE)
     assert "\n\n\n" not in card
     assert "None" not in card
-    assert "## Curve" not in model_card(TINY, DFlashDrafter(CONFIG), DATA, ())
+    assert "## Curve" not in model_card(TINY, DFlashDrafter(CONFIG), 1000, 50_000, ())

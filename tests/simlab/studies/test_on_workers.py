@@ -13,7 +13,7 @@ from synthetic_traces import write_synthetic_trace
 
 import simlab
 from simlab.errors import TraceError
-from simlab.studies.inputs.trace import TraceLocation, sample_trace, whole_prompts
+from simlab.studies.inputs.trace import open_handle, sample_trace, whole_prompts
 from simlab.studies.optimize.optimize import OptimizeResult
 
 POLICIES = ("ddtree:budget=4/16", "presto:budget=8", "calibrated:budget=8", "caddtree:budget=32")
@@ -104,9 +104,8 @@ def test_units_of_whole_prompts_hold_every_sequence_once() -> None:
 @pytest.mark.thorough
 def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
     write_synthetic_trace(tmp_path / "one", num_sequences=2)
-    where = TraceLocation.of(sample_trace())
     with pytest.raises(TraceError, match="on a worker, and .* all machines must see the same files"):
-        TraceLocation(str(tmp_path / "one"), where.text_id).open()
+        open_handle((str(tmp_path / "one"), sample_trace().text_id))
 
 
 @pytest.mark.thorough

@@ -29,7 +29,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import setting_of
 from simlab.studies.confirm import run
 from simlab.studies.confirm.confirm import confirm
-from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts
 from simlab.studies.confirm.run import _timed
 from simlab.studies.result import with_settings
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
@@ -294,7 +294,7 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         confirm()
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
-    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, (), None, None, None)]
 
 
 def test_a_run_that_ended_early_says_what_was_asked_for() -> None:

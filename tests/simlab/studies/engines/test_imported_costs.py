@@ -152,7 +152,8 @@ def test_one_pass_of_a_head_prices_its_chains_and_trees(tmp_path: Path) -> None:
         cost.unlink(missing_ok=True)
         given: dict[str, Any] = {"counts": "root-included", "plain_s": 0.0099, "batch": batch, "out": cost}
         made = import_timings([table], trace, draft_s=0.0007, **given)
-        assert any("a pass of the head takes 0.0007 s" in note for note in made.costs[0].file.notes)
+        ((_, file, _),) = made.costs
+        assert any("a pass of the head takes 0.0007 s" in note for note in file.notes)
         tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
         found = rows_of(simlab.replay(trace, ["chain", "chain:length=2", tree], cost=cost))
         for label, stage, passes in (
