@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,39 +43,26 @@ class TimedRounds:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeStaleness:
-    """Rounds of one number of drafted tokens.
-
-    Attributes:
-        rounds: how many ran.
-        error: measured over priced seconds, both beside plain decoding's on the same texts, less 1.
-        factors: measured over priced seconds of each stage; 1 where the profile has none.
-    """
-
-    num_drafted: int
-    rounds: int
-    error: float
-    factors: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class Staleness:
     """How far a latency profile is from the rounds of a run.
 
     Attributes:
         plain: measured over priced seconds of plain decoding, less 1: how much slower the whole machine was.
-        sizes: those of `FEWEST_ROUNDS` rounds or more, from few drafted tokens to many; there is one.
+        sizes: rounds of one number of drafted tokens each, ``num_drafted``, as JSON has them; those of `FEWEST_ROUNDS`
+            rounds or more, from few drafted tokens to many; there is one. ``rounds`` is how many ran, ``error``
+            measured over priced seconds, both beside plain decoding's on the same texts, less 1, and ``factors``
+            measured over priced seconds of each stage; 1 where the profile has none.
         channel: measured over priced seconds of all channels together; 1 where none was made, or has a price.
     """
 
     plain: float
-    sizes: tuple[SizeStaleness, ...]
+    sizes: tuple[Mapping[str, Any], ...]
     channel: float = 1.0
 
     @property
-    def worst(self) -> SizeStaleness:
+    def worst(self) -> Mapping[str, Any]:
         """The size whose rounds are furthest off beside plain decoding."""
-        return max(self.sizes, key=lambda size: abs(size.error))
+        return max(self.sizes, key=lambda size: abs(size["error"]))
 
     def text(self) -> str:
         """In a sentence, with its full stop."""
@@ -85,15 +73,15 @@ class Staleness:
 
     def _listed(self) -> str:
         """A few sizes; of many the most frequent, and how far the furthest is."""
-        most = sorted(self.sizes, key=lambda size: -size.rounds)[:_MOST_SHOWN]
-        shown = [f"{_signed(size.error)} % ({size.num_drafted} drafted)" for size in self.sizes if size in most]
+        most = sorted(self.sizes, key=lambda size: -size["rounds"])[:_MOST_SHOWN]
+        shown = [_size_text(size) for size in self.sizes if size in most]
         more = len(self.sizes) - len(shown)
-        rest = f", {more} more sizes up to {_signed(self.worst.error)} % ({self.worst.num_drafted} drafted)"
+        rest = f", {more} more sizes up to {_size_text(self.worst)}"
         return ", ".join(shown) + (rest if more else "")
 
     def to_json(self) -> dict[str, object]:
         """The values of ``simlab confirm --json`` under ``stale``."""
-        return {"plain": self.plain, "channel": self.channel, "rounds": [asdict(size) for size in self.sizes]}
+        return {"plain": self.plain, "channel": self.channel, "rounds": list(self.sizes)}
 
 
 def staleness(
@@ -125,7 +113,8 @@ def staleness(
         beside = (expected.sum(axis=1) * slower[rounds.texts[own]]).sum()
         sums = zip(STAGES, measured.sum(axis=0).tolist(), expected.sum(axis=0).tolist(), strict=True)
         factors = {stage: took / predicted if predicted > 0 and took > 0 else 1.0 for stage, took, predicted in sums}
-        sizes.append(SizeStaleness(num_drafted, int(own.sum()), float(measured.sum() / beside - 1), factors))
+        error = float(measured.sum() / beside - 1)
+        sizes.append({"num_drafted": num_drafted, "rounds": int(own.sum()), "error": error, "factors": factors})
     if not sizes:
         return None
     channel = STAGES.index(CHANNEL)
@@ -145,6 +134,10 @@ def _joined(drafting: Sequence[tuple[TimedRounds, CostTable]]) -> tuple[TimedRou
     nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, len(STAGES)))
     joined = [np.concatenate(parts) for parts in zip(nothing, *columns, strict=True)]
     return TimedRounds(*joined), np.concatenate([nothing[3], *priced])
+
+
+def _size_text(size: Mapping[str, Any]) -> str:
+    return f"{_signed(size['error'])} % ({size['num_drafted']} drafted)"
 
 
 def _signed(share: float) -> str:

@@ -14,7 +14,7 @@ and the seconds of the other stages: the release probes two means of its own, he
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -58,53 +58,36 @@ SHARE = 0.75
 """A table looks launch-bound where its longest pass takes less than this share of s / R times the shortest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flatness:
+def flatness(cost: CostTable, device: str) -> dict[str, Any]:
     """How much longer the longest measured pass takes than one of the root alone, and how much it should.
-
-    Attributes:
-        context: tokens before the root, the fewest measured: there the weights are most of what is moved.
-        tokens: of the longest pass, the root counted.
-        ratio: its seconds over those of the shortest.
-        ridge: R.
-    """
-
-    context: int
-    tokens: int
-    ratio: float
-    ridge: float
-
-    @property
-    def looks_launch_bound(self) -> bool | None:
-        """None: the prices end too early to tell."""
-        if self.tokens < FAR * self.ridge:
-            return None
-        return self.ratio < SHARE * self.tokens / self.ridge
-
-    @property
-    def warning(self) -> str:
-        """A sentence for whoever reads the prices; empty where there is nothing to warn of."""
-        if not self.looks_launch_bound:
-            return ""
-        return (
-            f"looks launch-bound: with {self.context:,} tokens before it, a pass of {self.tokens:,} takes only "
-            f"{self.ratio:.2f} times as long as one token, and arithmetic alone should make it "
-            f"{self.tokens / self.ridge:.1f} times; large trees look free here and would not in an engine whose short "
-            "passes are faster, of few fused operations that start as a graph"
-        )
-
-
-def flatness(cost: CostTable, device: str) -> Flatness:
-    """How flat the target's passes are.
 
     Args:
         cost: of one machine.
         device: its name; where it is none of ``RIDGES``, `UNKNOWN_RIDGE` is taken.
+
+    Returns:
+        As ``simlab inspect --json`` has it: ``context``, tokens before the root, the fewest measured, where the weights
+        are most of what is moved; ``tokens`` of the longest pass, the root counted; ``ratio``, its seconds over those
+        of the shortest; ``ridge``, R; and ``looks_launch_bound``, None where the prices end too early to tell.
     """
     row = cost.seconds["verify"][0]
     ridge = next((value for name, value in RIDGES.items() if name in device.upper()), UNKNOWN_RIDGE)
     ratio = float(row[-1] / row[0]) if row[0] > 0 else float("inf")
-    return Flatness(int(cost.contexts[0]), len(row), ratio, ridge)
+    far, is_flat = len(row) >= FAR * ridge, ratio < SHARE * len(row) / ridge
+    figures = {"context": int(cost.contexts[0]), "tokens": len(row), "ratio": ratio, "ridge": ridge}
+    return {**figures, "looks_launch_bound": is_flat if far else None}
+
+
+def flatness_warning(flat: Mapping[str, Any]) -> str:
+    """A sentence of the figures of `flatness` for whoever reads the prices; empty where there is nothing to warn of."""
+    if not flat["looks_launch_bound"]:
+        return ""
+    return (
+        f"looks launch-bound: with {flat['context']:,} tokens before it, a pass of {flat['tokens']:,} takes only "
+        f"{flat['ratio']:.2f} times as long as one token, and arithmetic alone should make it "
+        f"{flat['tokens'] / flat['ridge']:.1f} times; large trees look free here and would not in an engine whose "
+        "short passes are faster, of few fused operations that start as a graph"
+    )
 
 
 # The sizes of a dense transformer's layers, and what one pass of it computes and moves.

@@ -199,7 +199,7 @@ class RecordComparison:
         return not self.round_differences and not self.num_unpaired
 
     def differences(self) -> list[RecordDifference]:
-        """Every difference."""
+        """All that differs: the texts, then rounds, drafted rows and channels, each in order."""
         parting = [] if self.parting is None else [self.parting]
         return [*parting, *self.round_differences, *self.row_differences, *self.channel_differences]
 

@@ -60,27 +60,19 @@ class _ReadLayer(DynamicLayer):
         return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadTexts:
-    """Texts that the target has read.
+def read_texts(target: Target, ids: Tensor) -> tuple[Tensor, Cache]:
+    """Read texts, int64 ``[S, C]``, right-padded with any token.
 
-    Attributes:
-        states: ``[S, C, H]``, after the final norm.
-        cache: keys and values of all of their tokens, which no pass changes any more.
+    Returns:
+        States ``[S, C, H]``, after the final norm; and keys and values of all of their tokens, which no pass changes
+        any more.
     """
-
-    states: Tensor
-    cache: Cache
-
-
-def read_texts(target: Target, ids: Tensor) -> ReadTexts:
-    """Read texts, int64 ``[S, C]``, right-padded with any token."""
     cache = Cache(layers=[_ReadLayer() for _ in range(len(target.layers))])
-    return ReadTexts(target.states(ids, cache), cache)
+    return target.states(ids, cache), cache
 
 
 def mask_states(
-    target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor, noise: Tensor | None = None
+    target: Target, adapter: GatedAdapter, texts: tuple[Tensor, Cache], anchors: Tensor, noise: Tensor | None = None
 ) -> Tensor:
     """States ``[S, G, k, H]``, after the final norm, of masks; arguments as of `mask_block_states`."""
     states = mask_block_states(target, adapter, texts, anchors, noise).after
@@ -88,29 +80,29 @@ def mask_states(
 
 
 def mask_block_states(
-    target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor, noise: Tensor | None = None
+    target: Target, adapter: GatedAdapter, texts: tuple[Tensor, Cache], anchors: Tensor, noise: Tensor | None = None
 ) -> BlockStates:
     """States ``[S G, k, H]`` of the masks behind some tokens of each text, before and after the final norm.
 
     Args:
         target: that drafts for itself.
         adapter: with which it does.
-        texts: that it has read.
+        texts: that it has read, as `read_texts` gives them.
         anchors: int64 ``[S, G]``, absolute positions.
         noise: int64 ``[S, G, k]``, what stands in place of masks; None: masks have embeddings of their own.
     """
-    s, g = anchors.shape
+    (states_of_texts, cache), (s, g) = texts, anchors.shape
     k, device = adapter.config.num_masks, anchors.device
     num_rows = g * k
     masks = mask_rows(0, g, k, noise).to(device)
     behind = anchors.repeat_interleave(k, dim=1)
-    sees_text = torch.arange(texts.states.shape[1], device=device) <= behind[..., None]
+    sees_text = torch.arange(states_of_texts.shape[1], device=device) <= behind[..., None]
     sees_masks = groups_visible(g, k, device).expand(s, -1, -1)
     visible = torch.cat([sees_text, sees_masks], dim=-1)[:, None]
     with adapted(target, adapter, masks), before_norm(target) as before:
         after = target.states(
             torch.zeros(s, num_rows, dtype=torch.int64, device=device),
-            texts.cache,
+            cache,
             visible,
             behind + 1 + masks.slots,
         )

@@ -131,10 +131,11 @@ class AdapterLoss(Learner[GatedAdapter]):
         length = min(batch.features.shape[1], int(ahead.max()) + 1)
         with torch.no_grad():
             texts = read_texts(target, tokens[:, :length].clamp(min=0))
+        own_states, _ = texts
         states = mask_states(target, network, texts, roots - 1, self._noise(tokens, roots - 1, salt)).flatten(0, 1)
         truth = _at(tokens[..., None], ahead + 1)[..., 0].flatten(0, 1)
         logits = torch.nn.functional.linear(states, self._rows).float()
-        own = _at(texts.states, ahead.clamp(max=length - 1)).flatten(0, 1)
+        own = _at(own_states, ahead.clamp(max=length - 1)).flatten(0, 1)
         distance = (states.float() - own.float()).square().mean(-1)
         inside = _at(tokens[..., None], ahead)[..., 0].flatten(0, 1) >= 0
         return *judged(logits.log_softmax(-1), truth, self._place), distance, inside

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -182,21 +183,6 @@ _BINS = 16
 """Parts of equal numbers of roots in which the entropy alone says the mean of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouterPoint:
-    """The run at one step.
-
-    Attributes:
-        step: of it.
-        loss: mean over the steps since the point before; None before the first step.
-        held_out: the loss on held-out texts.
-    """
-
-    step: int
-    loss: float | None
-    held_out: float
-
-
 def train_router(options: RouterOptions) -> Path:
     """Train a router's network; its checkpoint, card and curve are in the folder.
 
@@ -227,8 +213,8 @@ def train_router(options: RouterOptions) -> Path:
             save_router(network, options.out)
             # Held-out losses: Huber, with a bend at one token, the mean over roots and routes.
             constants, entropy = plain_losses(learnt, held_out)
-            scores = {"network": min(point.held_out for point in curve), "constants": constants, "entropy": entropy}
-            write_json(options.out / "curve.json", {"scores": scores, "curve": [asdict(point) for point in curve]})
+            scores = {"network": min(point["held_out"] for point in curve), "constants": constants, "entropy": entropy}
+            write_json(options.out / "curve.json", {"scores": scores, "curve": curve})
             write_text(options.out / "README.md", _card(options, target, traces, (learnt, held_out), curve, scores))
             tracker.results({"held_out": scores})
             tracker.files(*(options.out / name for name in TRACKED_FILES))
@@ -253,8 +239,11 @@ def _target_of(options: RouterOptions, traces: list[Trace]) -> Target:
 
 def trained(
     config: RouterConfig, learnt: RouterRoots, held_out: RouterRoots, options: RouterOptions, tracker: Tracker
-) -> tuple[RouterNetwork, list[RouterPoint]]:
+) -> tuple[RouterNetwork, list[dict[str, Any]]]:
     """The network with the weights of its best step, and its curve.
+
+    A point of the curve has the ``step``, the ``loss``, the mean over the steps since the point before, None before the
+    first step, and the loss on texts ``held_out``.
 
     Args:
         config: of it.
@@ -276,19 +265,19 @@ def trained(
         return functional.huber_loss(network(learnt.inputs[rows]), learnt.tokens[rows])
 
     trainer = Trainer(network, loss_at, plan, {})
-    curve = [RouterPoint(0, None, _held_out(network, held_out))]
+    curve: list[dict[str, Any]] = [{"step": 0, "loss": None, "held_out": _held_out(network, held_out)}]
     best, since = copy.deepcopy(network.state_dict()), 0
     with tqdm(total=plan.steps, unit="step", desc="training", disable=None) as bar:
         while trainer.step < plan.steps and not 0 < options.patience <= since:
             until = min(plan.steps, trainer.step + options.eval_every)
             loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))
-            point = RouterPoint(trainer.step, round(loss, 6), _held_out(network, held_out))
+            point = {"step": trainer.step, "loss": round(loss, 6), "held_out": _held_out(network, held_out)}
             since += 1
-            if point.held_out < min(point.held_out for point in curve):
+            if point["held_out"] < min(point["held_out"] for point in curve):
                 best, since = copy.deepcopy(network.state_dict()), 0
             curve.append(point)
-            bar.set_postfix(held_out=point.held_out)
-            note_evaluation({"held_out": point.held_out}, trainer, tracker)
+            bar.set_postfix(held_out=point["held_out"])
+            note_evaluation({"held_out": point["held_out"]}, trainer, tracker)
     network.load_state_dict(best)
     return network.eval(), curve
 
@@ -315,12 +304,12 @@ def _card(
     target: Target,
     traces: list[Trace],
     roots: tuple[RouterRoots, RouterRoots],
-    curve: list[RouterPoint],
+    curve: list[dict[str, Any]],
     scores: Mapping[str, float],
 ) -> str:
     """What the folder says of the network."""
     learnt, held_out = roots
-    best = min(curve, key=lambda point: point.held_out)
+    best = min(curve, key=lambda point: point["held_out"])
     routes = [
         (route, f"{learnt.tokens[:, index].mean():.3f}", f"{held_out.tokens[:, index].mean():.3f}")
         for index, route in enumerate(options.routes)
@@ -348,8 +337,11 @@ def _card(
         data,
         plan_section("random weights", plan),
         "## Held-out loss",
-        table(("what says it", "Huber loss"), [*losses, (f"the network, step {best.step}", scores["network"])]),
+        table(("what says it", "Huber loss"), [*losses, (f"the network, step {best['step']}", scores["network"])]),
         "## Curve",
-        table(("step", "loss", "held-out loss"), [(point.step, point.loss or "", point.held_out) for point in curve]),
+        table(
+            ("step", "loss", "held-out loss"),
+            [(point["step"], point["loss"] or "", point["held_out"]) for point in curve],
+        ),
     ]
     return "\n\n".join(parts) + "\n"

@@ -98,10 +98,10 @@ def repriced(file: CostFile, stale: Staleness) -> CostFile:
         file: what was predicted with.
         stale: how far it was from the run.
     """
-    ran = np.array([size.num_drafted for size in stale.sizes], np.float64)
+    ran = np.array([size["num_drafted"] for size in stale.sizes], np.float64)
     factors = {}
     for stage in GRID_STAGES:
-        logs = np.log([size.factors[stage] for size in stale.sizes])
+        logs = np.log([size["factors"][stage] for size in stale.sizes])
         factors[stage] = np.exp(np.interp(np.array(file.node_counts, np.float64), ran, logs))
     indices = {num_drafted: index for index, num_drafted in enumerate(file.node_counts)}
 
@@ -114,8 +114,8 @@ def repriced(file: CostFile, stale: Staleness) -> CostFile:
         (stage, n, context): tuple((np.array(seconds) * factor(stage, n)).tolist())
         for (stage, n, context), seconds in file.samples.items()
     }
-    num_rounds = sum(size.rounds for size in stale.sizes)
-    sizes = ", ".join(str(size.num_drafted) for size in stale.sizes)
+    num_rounds = sum(size["rounds"] for size in stale.sizes)
+    sizes = ", ".join(str(size["num_drafted"]) for size in stale.sizes)
     note = (
         f"corrected by {num_rounds:,} rounds that `simlab confirm` ran, of {sizes} drafted tokens; before that it was "
         f"the cost file {file.cost_id}"

@@ -3,8 +3,8 @@
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.costs.cell_prices import cell_prices
-from simlab.policies.costs.roofline import Flatness, flatness
+from simlab.policies.costs.roofline import flatness, flatness_warning
 from simlab.policies.edges.correction import cost_of, mapped_cost
 from simlab.studies.inputs.price_resolution import speedup_resolution
 from simlab.studies.inputs.prices import cost_table_of, model_name
@@ -131,7 +131,6 @@ _NUMBERS = ("drafted tokens", "drafted tokens, or units of a channel")
 
 def cost_json(path: Path, file: CostFile) -> dict[str, object]:
     """Settings and keys of a cost file, and the price of each cell in seconds; null where that was not timed."""
-    flat = _flatness(file)
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
     prices = [
         {
@@ -149,7 +148,7 @@ def cost_json(path: Path, file: CostFile) -> dict[str, object]:
         "verify_key": file.verify_key(),
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
-        "flatness": None if flat is None else {**asdict(flat), "looks_launch_bound": flat.looks_launch_bound},
+        "flatness": _flatness(file),
         "known": speedup_resolution(file).row() if file.is_complete else None,
         "settings": settings,
         "prices": prices,
@@ -158,7 +157,7 @@ def cost_json(path: Path, file: CostFile) -> dict[str, object]:
 
 def cost_text(path: Path, file: CostFile) -> str:
     """Settings and keys of a cost file, and the prices of each stage by drafted tokens and context."""
-    missing, flatness = len(file.missing()), _flatness(file)
+    missing, flat = len(file.missing()), _flatness(file)
     machine = file.device if file.is_imported else f"{file.device}, {file.threads_text}, {file.system}"
     lines = [
         f"cost file {path}",
@@ -184,8 +183,8 @@ def cost_text(path: Path, file: CostFile) -> str:
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
     lines += [f"channel    {name}: {_made(channel)}" for name, channel in sorted(file.channels.items())]
     lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
-    if flatness is not None and flatness.warning:
-        lines.append(f"WARNING    {flatness.warning}")
+    if flat is not None and (warning := flatness_warning(flat)):
+        lines.append(f"WARNING    {warning}")
     lines += [
         "",
         f"Milliseconds, by stage and {_NUMBERS[bool(file.channels)]}; to the right by tokens before the root:",
@@ -204,7 +203,7 @@ def _made(channel: CostChannel) -> str:
     return f"{channel.kind} of {model_name(channel.producer)}, {settings}; {channel.counted} {units}"
 
 
-def _flatness(file: CostFile) -> Flatness | None:
+def _flatness(file: CostFile) -> dict[str, Any] | None:
     """How flat the target's passes are, and whether they look launch-bound; None of a file that is not finished."""
     return flatness(cost_table_of(file), file.device) if file.is_complete else None
 

@@ -343,8 +343,10 @@ def _channel_lines(name: str, checked: Mapping[str, Any], manifest: Manifest) ->
         per_row = f"{checked['bytes_per_row']:.0f} bytes per row"
         size = f"{checked['num_rows']:,} rows, {checked['num_scored']:,} scored tokens, {per_row}"
     else:
-        told = "this simlab does not read it, so its files were compared with their digests"
-        size = f"{checked['num_bytes']:,} bytes; {told}"
+        size = (
+            f"{checked['num_bytes']:,} bytes; this simlab does not read it, so its files were compared with their "
+            "digests"
+        )
     return [
         f"channel    {name} ({checked['channel_id']}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
         f"  {settings}",

@@ -40,25 +40,18 @@ _BEGIN = 1 << 10
 _ENDINGS = (".jsonl", ".json", ".gz", ".parquet")
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A benchmark's files, and what they are called where they are named to a person."""
-
-    location: str
-    paths: tuple[Path, ...]
-
-    def rows(self) -> Iterator[Row]:
-        """All rows, file by file."""
-        index = 0
-        for path in self.paths:
-            for number, fields in enumerate(_read(path), 1):
-                if not isinstance(fields, Mapping):
-                    raise PromptError(f"{path}, entry {number}: expected a JSON object; got {type(fields).__name__}")
-                yield Row(f"{path}, entry {number}", index, fields)
-                index += 1
+def rows_of(paths: Sequence[Path]) -> Iterator[Row]:
+    """All rows of a benchmark, file by file."""
+    index = 0
+    for path in paths:
+        for number, fields in enumerate(_read(path), 1):
+            if not isinstance(fields, Mapping):
+                raise PromptError(f"{path}, entry {number}: expected a JSON object; got {type(fields).__name__}")
+            yield Row(f"{path}, entry {number}", index, fields)
+            index += 1
 
 
-def find_copy(benchmark: Benchmark, split: str, source: str | None) -> Copy:
+def find_copy(benchmark: Benchmark, split: str, source: str | None) -> tuple[str, list[Path]]:
     """Where the rows of a split are.
 
     Args:
@@ -66,13 +59,16 @@ def find_copy(benchmark: Benchmark, split: str, source: str | None) -> Copy:
         split: one of those in ``benchmark.files``.
         source: a file, or a data set's id on the hub; None: where it was published.
 
+    Returns:
+        What they are called where they are named to a person, and the files.
+
     Raises:
         ModelError: the hub does not give the files out; says why.
         PromptError: there are none, or the file is by its name of another split.
     """
     if source is not None and (Path(source).exists() or source.endswith(_ENDINGS) or not is_hub_id(source)):
         _check_split(benchmark, split, Path(source))
-        return Copy(source, (Path(source),))
+        return source, [Path(source)]
     return _fetched(source or benchmark.repository, benchmark.files[split])
 
 
@@ -87,7 +83,7 @@ def _check_split(benchmark: Benchmark, split: str, path: Path) -> None:
             )
 
 
-def _fetched(name: str, pattern: str) -> Copy:
+def _fetched(name: str, pattern: str) -> tuple[str, list[Path]]:
     try:
         files = fetch("dataset", name, [pattern])
     except ModuleNotFoundError as error:
@@ -95,10 +91,10 @@ def _fetched(name: str, pattern: str) -> Copy:
             f"fetching {name} needs the package {error.name}, which is not installed; install it with "
             "`pip install huggingface_hub`, or give a copy of your own with --from FILE"
         ) from error
-    matching = tuple(sorted(files.folder.glob(pattern)))
+    matching = sorted(files.folder.glob(pattern))
     if not matching:
         raise PromptError(f"the dataset {name} holds none of {pattern}; give a copy of your own with --from FILE")
-    return Copy(at_revision(name, files.revision[:12]), matching)
+    return at_revision(name, files.revision[:12]), matching
 
 
 def _read(path: Path) -> Iterable[object]:
@@ -314,19 +310,17 @@ def _asked(name: str, source: str | Path | None, split: str | None) -> tuple[lis
     benchmark, split = BENCHMARKS[name], TEST if split is None else split
     if split not in benchmark.files:
         raise UsageError(f"{name} has the splits {', '.join(benchmark.files)}; got {split!r}")
-    copy = find_copy(benchmark, split, None if source is None else str(source))
+    location, copies = find_copy(benchmark, split, None if source is None else str(source))
     prompts: list[Prompt] = []
-    for row in copy.rows():
+    for row in rows_of(copies):
         question = benchmark.question(row)
         if benchmark.is_of(question.number, split):
             identity = benchmark.prompt_id(question, split)
             dataset = question.dataset or benchmark.name
             prompts.append({"id": identity, "dataset": dataset, "turns": list(question.turns)})
     if not prompts:
-        raise PromptError(
-            f"{copy.location} has no prompt of the split {split} of {name}; give another copy, or --split"
-        )
-    return prompts, f"{name}, split {split}, from {copy.location}"
+        raise PromptError(f"{location} has no prompt of the split {split} of {name}; give another copy, or --split")
+    return prompts, f"{name}, split {split}, from {location}"
 
 
 def _chosen(prompts: Sequence[Prompt], seed: int | None, skip: int, limit: int | None) -> list[Prompt]:

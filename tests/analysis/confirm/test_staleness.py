@@ -46,11 +46,11 @@ def test_planted_factors_are_found_whatever_slows_a_text(seed: int, file: CostFi
     plain, rounds = timed(cost, generator, generator.uniform(0.5, 2, 7), factors)
     found = staleness(plain, [(rounds, cost)], cost)
     assert found is not None
-    assert {one.num_drafted: one.error + 1 for one in found.sizes} == pytest.approx(factors)
-    assert all(one.rounds == 60 for one in found.sizes)
+    assert {one["num_drafted"]: one["error"] + 1 for one in found.sizes} == pytest.approx(factors)
+    assert all(one["rounds"] == 60 for one in found.sizes)
     furthest = max(factors, key=lambda size: abs(factors[size] - 1))
-    assert found.worst.num_drafted == furthest
-    assert found.worst.error == pytest.approx(factors[furthest] - 1)
+    assert found.worst["num_drafted"] == furthest
+    assert found.worst["error"] == pytest.approx(factors[furthest] - 1)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(FILES))
@@ -64,7 +64,7 @@ def test_a_corrected_profile_fits_the_rounds_that_corrected_it(seed: int, file: 
     again = staleness(plain, [(rounds, cost_table_of(corrected))], cost_table_of(corrected))
     assert again is not None
     assert again.plain == pytest.approx(0.0, abs=1e-9)
-    assert [one.error for one in again.sizes] == pytest.approx([0.0] * 3, abs=1e-9)
+    assert [one["error"] for one in again.sizes] == pytest.approx([0.0] * 3, abs=1e-9)
     assert corrected.cost_id != file.cost_id
     assert file.cost_id in corrected.notes[-1]
 
@@ -75,7 +75,7 @@ def test_seconds_change_with_every_stage_by_itself() -> None:
     slow = rounds.seconds * np.array([2.0, 1.0, 1.0, 3.0, 1.0])
     found = staleness(plain, [(replace(rounds, seconds=slow), cost)], cost)
     assert found is not None
-    assert found.sizes[0].factors == pytest.approx(
+    assert found.sizes[0]["factors"] == pytest.approx(
         {"draft": 2.0, "channel": 1.0, "select": 1.0, "verify": 3.0, "commit": 1.0}
     )
 
@@ -93,7 +93,7 @@ def test_texts_without_plain_decoding_are_left_out() -> None:
     fewer = TimedRounds(plain.texts[first], plain.contexts[first], plain.num_drafted[first], plain.seconds[first])
     found = staleness(fewer, [(rounds, cost)], cost)
     assert found is not None
-    assert found.sizes[0].rounds == int((rounds.texts == 0).sum())
+    assert found.sizes[0]["rounds"] == int((rounds.texts == 0).sum())
 
 
 def test_rounds_beyond_the_profile_are_refused() -> None:
@@ -116,7 +116,7 @@ def test_a_channel_is_held_against_its_own_price_and_corrected_by_one_factor() -
     assert found is not None
     assert found.channel == pytest.approx(1.7)
     (size,) = found.sizes
-    assert size.factors == pytest.approx({"draft": 1, "channel": 1.7, "select": 1, "verify": 1, "commit": 1})
+    assert size["factors"] == pytest.approx({"draft": 1, "channel": 1.7, "select": 1, "verify": 1, "commit": 1})
     corrected = cost_table_of(repriced(file, found))
     assert corrected.channels["treeflash"].seconds == pytest.approx(1.7 * cost.channels["treeflash"].seconds)
     assert corrected.seconds["draft"] == pytest.approx(cost.seconds["draft"])

@@ -26,7 +26,7 @@ from simlab.policies.costs.cell_prices import (
     samples_needed,
 )
 from simlab.policies.costs.curves import cost_table
-from simlab.policies.costs.roofline import FAR, RIDGES, UNKNOWN_RIDGE, flatness
+from simlab.policies.costs.roofline import FAR, RIDGES, UNKNOWN_RIDGE, flatness, flatness_warning
 
 APART, PAIRED = Visits(3, 3), Visits(3, 3, paired=True)
 
@@ -191,27 +191,27 @@ def roofline(ridge: float, tokens: int, launches: float) -> CostTable:
 def test_a_roofline_is_not_launch_bound_and_is_under_a_high_floor(device: str) -> None:
     ridge = RIDGES.get(device, UNKNOWN_RIDGE)
     tokens = int(2 * ridge)
-    assert flatness(roofline(ridge, tokens, 0.0), f"NVIDIA {device}").looks_launch_bound is False
+    assert flatness(roofline(ridge, tokens, 0.0), f"NVIDIA {device}")["looks_launch_bound"] is False
     slow = flatness(roofline(ridge, tokens, 8.0), f"NVIDIA {device}")
-    assert slow.looks_launch_bound is True
-    assert (slow.ratio, slow.tokens, slow.context) == (1.0, tokens, 100)
-    assert slow.warning.startswith("looks launch-bound: with 100 tokens before it")
+    assert slow["looks_launch_bound"] is True
+    assert (slow["ratio"], slow["tokens"], slow["context"]) == (1.0, tokens, 100)
+    assert flatness_warning(slow).startswith("looks launch-bound: with 100 tokens before it")
 
 
 @given(st.floats(1.0, 4.0), st.integers(1, 900))
 def test_the_rule(ratio: float, tokens: int) -> None:
     found = flatness(table(np.linspace(1.0, ratio, tokens)), "a device that nobody knows")
     if tokens < FAR * UNKNOWN_RIDGE:
-        assert found.looks_launch_bound is None
+        assert found["looks_launch_bound"] is None
     else:
-        assert found.looks_launch_bound == (found.ratio < 0.75 * tokens / UNKNOWN_RIDGE)
-    assert bool(found.warning) == (found.looks_launch_bound is True)
+        assert found["looks_launch_bound"] == (found["ratio"] < 0.75 * tokens / UNKNOWN_RIDGE)
+    assert bool(flatness_warning(found)) == (found["looks_launch_bound"] is True)
 
 
 def test_prices_that_end_early_tell_nothing() -> None:
-    assert flatness(table([1.0] * 200), "A100").looks_launch_bound is None
-    assert flatness(table([1.0] * 242), "A100").looks_launch_bound is True
-    assert flatness(table([0.0] * 600), "A100").looks_launch_bound is False
+    assert flatness(table([1.0] * 200), "A100")["looks_launch_bound"] is None
+    assert flatness(table([1.0] * 242), "A100")["looks_launch_bound"] is True
+    assert flatness(table([0.0] * 600), "A100")["looks_launch_bound"] is False
 
 
 # From samples to a table: measured cells keep their prices, with straight lines between; and tables drawn again

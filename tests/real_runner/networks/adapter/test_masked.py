@@ -67,7 +67,7 @@ def test_a_pass_leaves_nothing_behind() -> None:
     first = mask_states(target, adapter, texts, torch.tensor([[4], [7]]))
     mask_states(target, adapter, texts, torch.tensor([[5, 6], [8, 9]]))
     assert torch.equal(first, mask_states(target, adapter, texts, torch.tensor([[4], [7]])))
-    assert torch.equal(texts.states, target.states(TEXTS))
+    assert torch.equal(texts[0], target.states(TEXTS))
 
 
 def test_gradients_reach_all_of_the_adapter_and_nothing_else() -> None:
