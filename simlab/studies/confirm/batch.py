@@ -1,8 +1,7 @@
 """``simlab confirm --batch N``: texts that are served N at a time, group by group, predicted and run alike."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -23,40 +22,14 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchFacts:
-    """How texts were served several at a time.
-
-    Attributes:
-        batch: texts at a time.
-        groups: that were served whole.
-        group_runs: the same, each repeat counted.
-        machine: tokens per second of all texts together, filler requests among them, by the label of the policy;
-            intervals are over groups.
-    """
-
-    batch: int
-    groups: int
-    group_runs: int
-    machine: Mapping[str, Estimate]
-
-    def text(self) -> str:
-        """Groups and their runs, which stand in the heading behind the number of prompts."""
-        runs = "" if self.group_runs == self.groups else f", {self.group_runs} runs of a group"
-        return f" in {self.groups} group{'' if self.groups == 1 else 's'}{runs}"
-
-    def note(self) -> str:
-        """What to know of numbers that were measured with several texts at a time."""
-        return (
-            f"{self.batch} texts at a time: a text waits for each whole round of its batch, and tokens/s are those of "
-            "each text;\nthe machine writes all of them together. Where a text ends the next of its group begins, and "
-            "behind the last the\nfirst run once more uncounted, in the prediction and in the run alike. Texts of a "
-            "group share the seconds of their\nrounds, so [95 %] are over groups."
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """The values of ``simlab confirm --json`` under ``ran`` that tell how texts were served."""
-        return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
+def served_note(batch: int) -> str:
+    """What to know of numbers that were measured with several texts at a time."""
+    return (
+        f"{batch} texts at a time: a text waits for each whole round of its batch, and tokens/s are those of "
+        "each text;\nthe machine writes all of them together. Where a text ends the next of its group begins, and "
+        "behind the last the\nfirst run once more uncounted, in the prediction and in the run alike. Texts of a "
+        "group share the seconds of their\nrounds, so [95 %] are over groups."
+    )
 
 
 def predicted_groups(
@@ -90,10 +63,13 @@ def predicted_groups(
     return rows_in_order(joined_results(parts), order, served)
 
 
-def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
-    """Tell how the texts in the log were served; None where they ran one at a time."""
-    if setup.options.batch == 1:
-        return None
+def served_speeds(setup: ConfirmSetup, log: ConfirmLog) -> tuple[int, int, dict[str, Estimate]]:
+    """Tell how the texts in the log were served together.
+
+    Returns:
+        The groups that were served whole; the same, each repeat counted; and by the label of each policy the tokens per
+        second of all texts together, filler requests among them, with intervals over groups.
+    """
     finished = list(finished_groups(log))
     indices = {number: index for index, number in enumerate(sorted({group.group for group in finished}))}
     labels = {policy.policy_id: policy.label for policy in setup.policies}
@@ -106,4 +82,4 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
         total_s = float(seconds.sum())
         pooled = float(tokens.sum()) / total_s if total_s else math.nan
         speeds[label] = Estimate(pooled, ratio_interval(tokens, seconds))
-    return BatchFacts(setup.options.batch, len(indices), len(finished), speeds)
+    return len(indices), len(finished), speeds

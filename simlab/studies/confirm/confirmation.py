@@ -1,7 +1,7 @@
 """What a confirmation found: as people read it, and as the file that a report is made from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
@@ -19,8 +19,9 @@ from simlab.analysis.confirm.text import (
     stage_table,
     verdict_text,
 )
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import SPEEDUP, within_width
-from simlab.studies.confirm.batch import BatchFacts
+from simlab.studies.confirm.batch import served_note
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.prices import Prices
@@ -52,7 +53,10 @@ class RunFacts:
         ended: ``all`` texts were run, the ``interval`` was tight, or the ``time`` was up.
         half_width: of the widest 95 % interval of a speed ratio, relative; infinite where not known.
         until_interval, time_limit_s: what it was to be; None: nothing was asked for.
-        batch: how several texts were served at a time; None: each ran alone.
+        batch: texts at a time.
+        groups: of several texts at a time, that were served whole; ``group_runs`` counts each repeat.
+        speeds: tokens per second of all texts of a batch together, filler requests among them, by the label of the
+            policy; intervals are over groups.
         bound: how far the difference of two logits may be off in this dtype, as measured.
     """
 
@@ -64,18 +68,23 @@ class RunFacts:
     half_width: float
     until_interval: float | None
     time_limit_s: float | None
-    batch: BatchFacts | None = None
+    batch: int = 1
+    groups: int = 0
+    group_runs: int = 0
+    speeds: Mapping[str, Estimate] = field(default_factory=dict)
     bound: float = 0.0
 
     @property
     def unit(self) -> str:
         """What intervals are over, in the singular."""
-        return "prompt" if self.batch is None else "group"
+        return "prompt" if self.batch == 1 else "group"
 
     def text(self) -> str:
         """How the run ended, in a line."""
         runs = "" if self.prompt_runs == self.prompts else f", {self.prompt_runs} runs of a prompt"
-        runs = runs if self.batch is None else self.batch.text()
+        if self.batch != 1:
+            repeats = "" if self.group_runs == self.groups else f", {self.group_runs} runs of a group"
+            runs = f" in {self.groups} group{'' if self.groups == 1 else 's'}{repeats}"
         why = {
             "all": "every text was run",
             "interval": "the intervals are tight",
@@ -91,7 +100,8 @@ class RunFacts:
         """The values of ``simlab confirm --json`` under ``ran``."""
         return {
             **self.machine,
-            **({"batch": 1} if self.batch is None else self.batch.to_json()),
+            "batch": self.batch,
+            **({} if self.batch == 1 else {"groups": self.groups, "group_runs": self.group_runs}),
             "bound": self.bound,
             "versions": dict(self.versions),
             "prompts": self.prompts,
@@ -171,9 +181,8 @@ class Confirmation(StudyResult):
             parts.append(confirm_table(self.policies))
         else:
             parts.append(confirm_blocks(self.slices, self.policies, self.by))
-        served = self.ran.batch
         parts += [within_width(same_texts_sentence(self.policies))]
-        parts += [] if served is None else [machine_table(served.machine, served.batch)]
+        parts += [] if self.ran.batch == 1 else [machine_table(self.ran.speeds, self.ran.batch)]
         parts += [stage_table(self.policies), error_table(self.errors), within_width(agreement_text(self.order))]
         parts += [] if self.stale is None else [self.stale.text()]
         parts += [] if self.differences is None else [differences_text(self.differences)]
@@ -218,9 +227,8 @@ class Confirmation(StudyResult):
         """Flat values of each policy: what was predicted, measured, judged and wrong."""
         errors = {error.policy_id: error.row() for error in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
-        served = {} if self.ran.batch is None else self.ran.batch.machine
         machine = {
-            label: estimate.row("measured_machine_tokens_per_s", digits=None) for label, estimate in served.items()
+            label: speed.row("measured_machine_tokens_per_s", digits=None) for label, speed in self.ran.speeds.items()
         }
         return [
             {
@@ -234,10 +242,10 @@ class Confirmation(StudyResult):
 
     def _notes(self) -> str:
         """What to know of the numbers, below the tables."""
-        served = self.ran.batch
-        num_groups = None if served is None else served.groups
-        speedup = _OVER_FIXED if self.ran.machine["fixed_rows"] else SPEEDUP if served is None else _OVER_BATCH
-        notes = [] if served is None else [served.note()]
+        is_alone = self.ran.batch == 1
+        num_groups = None if is_alone else self.ran.groups
+        speedup = _OVER_FIXED if self.ran.machine["fixed_rows"] else SPEEDUP if is_alone else _OVER_BATCH
+        notes = [] if is_alone else [served_note(self.ran.batch)]
         notes += [confirm_notes(self.policies, self.prices.no_latency_reason, speedup, num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
         notes += [within_width(self.unpriced)] if self.unpriced else []

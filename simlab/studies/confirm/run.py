@@ -33,7 +33,7 @@ from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_set
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, whole
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
-from simlab.studies.confirm.batch import batch_facts, predicted_groups
+from simlab.studies.confirm.batch import predicted_groups, served_speeds
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts
 from simlab.studies.inputs.artefacts import PoliciesOnMachine, largest_budget
@@ -416,11 +416,12 @@ def _by_unit(setup: ConfirmSetup, results: Results, by: str | None = None) -> Re
 
 def run_facts(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: StopRule, log: ConfirmLog) -> RunFacts:
     """Tell what was run, how far it came, and why it ended."""
-    batch = batch_facts(setup, log)
     ending, options = StopMonitor(setup, rule, sequences), setup.options
     key = JsonFields(setup.key(), "the key of the run")
     is_all = len(sequences) == len(setup.records) * options.repeats
     prompts = {record.index: (record.prompt.dataset, record.prompt.prompt_id) for record in setup.records}
+    is_alone = options.batch == 1
+    groups, group_runs, speeds = (0, 0, {}) if is_alone else served_speeds(setup, log)
     return RunFacts(
         machine={
             "device": key.text("--device"),
@@ -435,13 +436,16 @@ def run_facts(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: 
         versions=key.texts("versions"),
         prompts=len({prompts[sequence.index] for sequence in sequences}),
         prompt_runs=ending.num_whole
-        if batch is None
+        if is_alone
         else len({(sequence.repeat, prompts[sequence.index]) for sequence in sequences}),
         ended="interval" if ending.is_tight else "all" if is_all else "time",
         half_width=ending.half_width,
         until_interval=options.until_interval,
         time_limit_s=options.time_limit_s,
-        batch=batch,
+        batch=options.batch,
+        groups=groups,
+        group_runs=group_runs,
+        speeds=speeds,
         bound=bound_of(log),
     )
 
