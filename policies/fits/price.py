@@ -59,30 +59,19 @@ class PricedRounds:
         return self.committed / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class FixedPoint:
-    """A price and the rounds at it.
-
-    Attributes:
-        rate: tokens per second.
-        rounds: those of the policy at this rate.
-        rates: every price that was tried, in order.
-        settled: whether the rounds at it bring just as much; rounds change with the price, so a few prices may also
-            take turns, and then it is the one of these whose rounds brought the most.
-    """
-
-    rate: float
-    rounds: PricedRounds
-    rates: tuple[float, ...]
-    settled: bool
-
-
-def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequence]]) -> FixedPoint:
+def fixed_point(
+    policy: Composition, texts: Callable[[], Iterable[RecordedSequence]]
+) -> tuple[float, dict[float, PricedRounds], bool]:
     """The price that the rounds of a policy at this price bring, from a price of 0 on.
 
     Args:
         policy: its rule is one that prices seconds.
         texts: reads the texts anew each time.
+
+    Returns:
+        The price, in tokens per second; the rounds at every price that was tried, in order; and whether the rounds at
+        it bring just as much. Rounds change with the price, so a few prices may also take turns, and then it is the one
+        of these whose rounds brought the most.
     """
     tried: dict[float, PricedRounds] = {}
     rate = 0.0
@@ -92,14 +81,14 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
             raise ValueError("the texts have no rounds, so there is no rate to find")
         tried[rate] = priced
         if abs(priced.expected_per_s - rate) <= _CLOSE * rate:
-            return FixedPoint(rate, priced, tuple(tried), True)
+            return rate, tried, True
         rate = priced.expected_per_s
         if rate in tried:
             break
     prices = list(tried)
     turns = prices[prices.index(rate) :] if rate in tried else prices
     best = max(turns, key=lambda value: tried[value].expected_per_s)
-    return FixedPoint(best, tried[best], tuple(tried), False)
+    return best, tried, False
 
 
 def policy_at_rate(policy: Composition, rate: float) -> Composition:

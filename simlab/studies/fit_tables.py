@@ -1,6 +1,6 @@
 """What policies are fitted with, from a dense trace: maps of probabilities, frequencies of ranks, prices of seconds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from simlab.policies.fits.calibration import (
     rank_frequencies,
     total_edge_counts,
 )
-from simlab.policies.fits.price import FixedPoint, fixed_point
+from simlab.policies.fits.price import PricedRounds, fixed_point
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
@@ -340,13 +340,17 @@ class PriceFit(StudyResult):
         source: the rounds' recording.
         prices: what rounds cost.
         policy: as it is typed, with its rate.
-        fixed_point: the rate, the rounds at it, and what was tried.
+        rate: tokens per second.
+        tried: the rounds at every rate that was tried, in order.
+        settled: see `simlab.policies.fits.price.fixed_point`.
     """
 
     source: FitSource
     prices: Prices
     policy: str
-    fixed_point: FixedPoint
+    rate: float
+    tried: Mapping[float, PricedRounds]
+    settled: bool
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -355,15 +359,15 @@ class PriceFit(StudyResult):
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab train price --json`` prints."""
-        rounds = self.fixed_point.rounds
+        rounds = self.tried[self.rate]
         return {
             "kind": "price",
             "policy": self.policy,
             "cost": self.prices.cost_id,
             **self.source.to_json(),
-            "rate": self.fixed_point.rate,
-            "settled": self.fixed_point.settled,
-            "rates": list(self.fixed_point.rates),
+            "rate": self.rate,
+            "settled": self.settled,
+            "rates": list(self.tried),
             "rounds": rounds.num_rounds,
             "expected_per_s": rounds.expected_per_s,
             "committed_per_s": rounds.committed_per_s,
@@ -371,12 +375,12 @@ class PriceFit(StudyResult):
 
     def text(self) -> str:
         """The lines that ``simlab train price`` prints."""
-        rounds = self.fixed_point.rounds
-        tried = f"{len(self.fixed_point.rates)} rates were tried"
-        ended = "the last one settled it" if self.fixed_point.settled else "they take turns; this is the best of them"
+        rounds = self.tried[self.rate]
+        tried = f"{len(self.tried)} rates were tried"
+        ended = "the last one settled it" if self.settled else "they take turns; this is the best of them"
         return (
             f"{self.source.text()}\n{within_width(f'latency: {self.prices.heading}')}\n\n"
-            f"{self.fixed_point.rate:.6g} tokens/s; {tried}, {ended}.\n"
+            f"{self.rate:.6g} tokens/s; {tried}, {ended}.\n"
             f"Its {rounds.num_rounds:,} rounds predict {rounds.expected_per_s:.2f} tokens/s by their path "
             f"probabilities and bring {rounds.committed_per_s:.2f}.\nPolicy: {self.policy}"
         )
@@ -419,7 +423,8 @@ def fit_price(options: PriceOptions) -> PriceFit:
     settings = {"policy": label, "cost": prices.cost_id}
     with tracking(options.track, "train price", lambda: source.to_json() | settings) as tracker:
         with as_usage_error():
-            point = fixed_point(built, lambda: source.recorded(channels_read([built])))
-        fit = PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={point.rate:.6g}", point)
+            rate, tried, settled = fixed_point(built, lambda: source.recorded(channels_read([built])))
+        policy = f"{label}{',' if ':' in label else ':'}rate={rate:.6g}"
+        fit = PriceFit(source, prices, policy, rate, tried, settled)
         tracker.results(fit.to_json())
     return fit

@@ -116,29 +116,27 @@ def test_a_rate_may_be_nothing_and_is_never_negative_or_infinite() -> None:
 def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
     generator = np.random.default_rng(seed)
     texts, table = drawn_texts(generator, 8), random_table(generator, MOST)
-    found = fixed_point(learning(table), lambda: iter(texts))
-    again = priced_rounds(policy_at_rate(learning(table), found.rate), texts)
-    assert again == found.rounds
-    assert found.rates[0] == 0.0
-    if found.settled:
-        assert again.expected_per_s == pytest.approx(found.rate, rel=1e-9)
+    rate, tried, settled = fixed_point(learning(table), lambda: iter(texts))
+    again = priced_rounds(policy_at_rate(learning(table), rate), texts)
+    assert again == tried[rate]
+    assert next(iter(tried)) == 0.0
+    if settled:
+        assert again.expected_per_s == pytest.approx(rate, rel=1e-9)
         # No sizes at all bring more on these rounds: Dinkelbach's condition, tried with sizes drawn at random.
         for recorded in texts:
             its = texts_of([recorded])
             layer = ORDER.layer(its, MOST, True)
-            best = FixedPrice(MOST, table, found.rate).sizes(layer, its.contexts)
+            best = FixedPrice(MOST, table, rate).sizes(layer, its.contexts)
             other = np.minimum(generator.integers(0, MOST + 1, len(best)), layer.num_available).astype(np.int32)
             one, two = (rounds_of_layer(layer, all_roots(sizes), its, table, ALL_STAGES) for sizes in (best, other))
-            assert one.expected - found.rate * one.seconds >= two.expected - found.rate * two.seconds - 1e-9
+            assert one.expected - rate * one.seconds >= two.expected - rate * two.seconds - 1e-9
     else:
-        brings = {
-            rate: priced_rounds(policy_at_rate(learning(table), rate), texts).expected_per_s for rate in found.rates
-        }
-        turns = [brings[found.rates[-1]]]
+        brings = {price: priced_rounds(policy_at_rate(learning(table), price), texts).expected_per_s for price in tried}
+        turns = [brings[list(tried)[-1]]]
         while turns[0] not in turns[1:]:
             turns.append(brings[turns[-1]])
-        assert found.rate in turns
-        assert found.rounds.expected_per_s == max(turns)
+        assert rate in turns
+        assert tried[rate].expected_per_s == max(turns)
 
 
 def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
@@ -147,9 +145,9 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
     many = (random_sequence(generator, most_kept=10) for _ in range(400))
     texts = [sequence for sequence in many if len(sequence.text) == 2]
     table = random_table(generator, MOST)
-    found = fixed_point(learning(table), lambda: texts)
-    assert found.settled
-    assert list(found.rates) == sorted(found.rates)
+    rate, tried, settled = fixed_point(learning(table), lambda: texts)
+    assert settled
+    assert list(tried) == sorted(tried)
     alone = [texts_of([text]) for text in texts]
     layers = [ORDER.layer(one, MOST, True) for one in alone]
     for budget in range(MOST + 1):
@@ -157,7 +155,7 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
         for one, layer in zip(alone, layers, strict=True):
             sizes = np.minimum(layer.num_available, budget)
             total += rounds_of_layer(layer, all_roots(sizes), one, table, ALL_STAGES)
-        assert total.expected_per_s <= found.rate * (1 + 1e-12)
+        assert total.expected_per_s <= rate * (1 + 1e-12)
 
 
 def test_other_rules_and_no_rounds_are_refused() -> None:

@@ -96,8 +96,8 @@ def test_the_price_settles(trace: Path, cost: Path) -> None:
     # What is typed has six digits of the rate.
     assert row["tokens_per_s"] == pytest.approx(value["committed_per_s"], rel=1e-3)
     for settled, said in ((True, "the last one settled it"), (False, "they take turns; this is the best of them")):
-        text = replace(fit, fixed_point=replace(fit.fixed_point, settled=settled)).text()
-        assert f"{len(fit.fixed_point.rates)} rates were tried, {said}.\n" in text
+        text = replace(fit, settled=settled).text()
+        assert f"{len(fit.tried)} rates were tried, {said}.\n" in text
 
 
 @pytest.mark.parametrize(
