@@ -205,6 +205,6 @@ def chooser(target: Target, logits: Tensor, sampling: Sampling, key: int) -> Cho
         return lambda row, _position: chosen[row]
 
     def drawn(row: int, position: int) -> int:
-        return choose(np.ascontiguousarray(target.rows(logits[row : row + 1])[0]), sampling, key, position).token
+        return choose(np.ascontiguousarray(target.rows(logits[row : row + 1])[0]), sampling, key, position)
 
     return drawn

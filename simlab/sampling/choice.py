@@ -266,7 +266,7 @@ def fill_log_normalisers(logits: Floats, temperature: float, normalisers: Double
         normalisers[row] = largest / temperature + np.log(total)
 
 
-__all__ = ["Choice", "Choices", "Sampling", "choose", "choose_rows", "gap_of", "gaps_of", "gumbel", "noise_key"]
+__all__ = ["Choices", "Sampling", "choose", "choose_rows", "gap_of", "gaps_of", "gumbel", "noise_key"]
 
 LOWEST_TEMPERATURE = 1e-6
 
@@ -299,26 +299,17 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The token that the target emits at one position.
+class Choices:
+    """The tokens that the target emits at R positions.
 
     Attributes:
-        token: its id.
-        decision_gap: temperature x (winner - runner-up) of the quantity that was maximised, the
+        tokens: int32 ``[R]``, their ids.
+        decision_gaps: float64 ``[R]``, temperature x (winner - runner-up) of the quantity that was maximised, the
             raw logit gap at temperature 0; 0 where a hair's change of the settings (see
             `simlab.sampling.choice.support_of`) would emit another token; inf where no other is allowed.
-        log_normaliser: log-sum-exp of logits / temperature over the whole vocabulary, at
+        log_normalisers: float64 ``[R]``, log-sum-exp of logits / temperature over the whole vocabulary, at
             temperature 1 where the sampling temperature is 0. Uses the system's exp and log.
     """
-
-    token: int
-    decision_gap: float
-    log_normaliser: float
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """A `Choice` for each of ``R`` rows: int32 ``[R]``, float64 ``[R]``, float64 ``[R]``."""
 
     tokens: Ints
     decision_gaps: Doubles
@@ -371,7 +362,7 @@ def choose_rows(logits: Floats, sampling: Sampling, keys: Keys, positions: Longs
 def gaps_of(logits: Floats, emitted: Ints, sampling: Sampling, keys: Keys, positions: Longs) -> Doubles:
     """By how much each emitted token beats the best other one, in units of a logit.
 
-    For the token that `choose_rows` picks this is its ``decision_gap``. For another it is
+    For the token that `choose_rows` picks this is its own of ``decision_gaps``. For another it is
     negative; 0 if a hair's change of the settings would emit it; -inf if it is masked out, by
     -inf or by top-k or top-p.
 
@@ -390,10 +381,10 @@ def gaps_of(logits: Floats, emitted: Ints, sampling: Sampling, keys: Keys, posit
     return _decided(logits, sampling, keys, positions, emitted)[2]
 
 
-def choose(logits: Floats, sampling: Sampling, key: int, position: int) -> Choice:
-    """The target's choice from one row, float32 ``[V]``; see `choose_rows`."""
+def choose(logits: Floats, sampling: Sampling, key: int, position: int) -> int:
+    """The token that the target chooses from one row, float32 ``[V]``; see `choose_rows`."""
     rows = choose_rows(logits[np.newaxis, :], sampling, np.array([key], np.uint64), np.array([position], np.int64))
-    return Choice(int(rows.tokens[0]), float(rows.decision_gaps[0]), float(rows.log_normalisers[0]))
+    return int(rows.tokens[0])
 
 
 def gap_of(logits: Floats, emitted: int, sampling: Sampling, key: int, position: int) -> float:

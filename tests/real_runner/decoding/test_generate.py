@@ -17,7 +17,7 @@ from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
-from simlab.sampling.choice import Choice, Sampling, choose, noise_key
+from simlab.sampling.choice import Sampling, choose, noise_key
 
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 SAMPLED = Sampling(0.8, 20, 0.9, 3)
@@ -43,7 +43,7 @@ def keys_for(prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[int]:
     return [noise_key(sampling.seed, f"p{i}", 0, 0) for i in range(len(prompts))]
 
 
-def next_choice(target: Target, tokens: Sequence[int], sampling: Sampling, key: int) -> Choice:
+def next_choice(target: Target, tokens: Sequence[int], sampling: Sampling, key: int) -> int:
     """What follows, from a pass over everything."""
     logits = target.model(torch.tensor([tokens])).logits[0, -1].float().numpy()
     return choose(logits, sampling, key, len(tokens))
@@ -55,7 +55,7 @@ def without_a_cache(target: Target, prompt: Sequence[int], key: int, sampling: S
     while len(tokens) - len(prompt) < MAX_NEW_TOKENS and not (
         len(tokens) > len(prompt) and tokens[-1] in target.stop_token_ids
     ):
-        tokens.append(next_choice(target, tokens, sampling, key).token)
+        tokens.append(next_choice(target, tokens, sampling, key))
     return tokens[len(prompt) :]
 
 

@@ -35,6 +35,12 @@ def as_row(values: Row) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
+def choice_of(row: npt.NDArray[np.float32], how: Sampling, key: int, position: int) -> tuple[int, float, float]:
+    """Token, decision gap and logarithm of the normaliser of one row."""
+    rows = choose_rows(row[np.newaxis], how, np.array([key], np.uint64), np.array([position]))
+    return int(rows.tokens[0]), float(rows.decision_gaps[0]), float(rows.log_normalisers[0])
+
+
 # The oracle: plain Python, slow, by the definitions.
 
 
@@ -121,14 +127,14 @@ positions = st.integers(min_value=0, max_value=40960)
 @given(logit_rows, settings_of_sampling, keys, positions)
 def test_choice_agrees_with_the_definitions(logits: Row, how: Sampling, key: int, position: int) -> None:
     assume(max(logits) > -math.inf)
-    choice = choose(as_row(logits), how, key, position)
-    assert choice.token == token_by_hand(logits, how, key, position)
-    expected = gap_by_hand(logits, choice.token, how, key, position)
-    assert math.isclose(choice.decision_gap, expected, rel_tol=1e-9, abs_tol=1e-9)
-    assert (choice.decision_gap == 0) == (expected == 0)
+    token, gap, log_normaliser = choice_of(as_row(logits), how, key, position)
+    assert token == choose(as_row(logits), how, key, position) == token_by_hand(logits, how, key, position)
+    expected = gap_by_hand(logits, token, how, key, position)
+    assert math.isclose(gap, expected, rel_tol=1e-9, abs_tol=1e-9)
+    assert (gap == 0) == (expected == 0)
     temperature = how.temperature or 1.0
     total = math.fsum(math.exp(logit / temperature) for logit in logits)
-    assert math.isclose(choice.log_normaliser, math.log(total), rel_tol=1e-9, abs_tol=1e-9)
+    assert math.isclose(log_normaliser, math.log(total), rel_tol=1e-9, abs_tol=1e-9)
 
 
 @given(logit_rows, settings_of_sampling, keys, positions, st.data())
@@ -140,9 +146,9 @@ def test_gap_of_any_token_agrees_with_the_definitions(
     gap = gap_of(as_row(logits), emitted, how, key, position)
     expected = gap_by_hand(logits, emitted, how, key, position)
     assert math.isclose(gap, expected, rel_tol=1e-9, abs_tol=1e-9)
-    choice = choose(as_row(logits), how, key, position)
-    if emitted == choice.token:
-        assert gap == choice.decision_gap >= 0
+    token, decision_gap, _ = choice_of(as_row(logits), how, key, position)
+    if emitted == token:
+        assert gap == decision_gap >= 0
     else:
         assert gap <= 0
 
@@ -162,10 +168,8 @@ def test_a_row_does_not_depend_on_its_batch(rows: list[Row], how: Sampling, data
     places = np.array(data.draw(st.lists(st.sampled_from([0, 7]), min_size=5, max_size=5)), np.int64)
     together = choose_rows(table, how, some_keys[: len(rows)], places[: len(rows)])
     for row in range(len(rows)):
-        alone = choose(table[row], how, int(some_keys[row]), int(places[row]))
-        assert alone.token == together.tokens[row]
-        assert alone.decision_gap == together.decision_gaps[row]
-        assert alone.log_normaliser == together.log_normalisers[row]
+        alone = choice_of(table[row], how, int(some_keys[row]), int(places[row]))
+        assert alone == (together.tokens[row], together.decision_gaps[row], together.log_normalisers[row])
 
 
 # Large vocabularies, where the nucleus is searched in widening prefixes.
@@ -178,14 +182,14 @@ def test_a_row_does_not_depend_on_its_batch(rows: list[Row], how: Sampling, data
 def test_large_vocabulary(how: Sampling, spread: float) -> None:
     logits = np.random.default_rng(1).normal(0, spread, 4000).astype(np.float32)
     listed = logits.tolist()
-    choice = choose(logits, how, 9, 4)
+    token, gap, _ = choice_of(logits, how, 9, 4)
     order = sorted(range(len(listed)), key=lambda token: (-listed[token], token))
     kept = order[: how.top_k] if how.top_k else order
     masses = np.exp([listed[token] for token in kept])
     allowed = kept[: 1 + int(np.argmax(np.cumsum(masses) >= how.top_p * masses.sum()))] if how.top_p < 1 else kept
     best, second = sorted((listed[v] + noise_by_hand(9, 4, v), v) for v in allowed)[:-3:-1]
-    assert choice.token == best[1]
-    assert math.isclose(choice.decision_gap, best[0] - second[0], rel_tol=1e-9)
+    assert token == best[1]
+    assert math.isclose(gap, best[0] - second[0], rel_tol=1e-9)
 
 
 # Noise.
@@ -247,14 +251,14 @@ def test_tokens_follow_the_law_of_plain_sampling(temperature: float, top_k: int,
 
 
 def test_greedy_takes_the_smallest_id_of_the_largest_logit() -> None:
-    tied = choose(as_row([1.0, 3.0, 3.0, -math.inf]), GREEDY, 0, 0)
-    assert (tied.token, tied.decision_gap) == (1, 0.0)
-    clear = choose(as_row([1.0, 3.5, 3.0, -math.inf]), GREEDY, 0, 0)
-    assert (clear.token, clear.decision_gap) == (1, 0.5)
-    assert math.isclose(clear.log_normaliser, math.log(sum(map(math.exp, (1.0, 3.5, 3.0)))))
+    token, gap, _ = choice_of(as_row([1.0, 3.0, 3.0, -math.inf]), GREEDY, 0, 0)
+    assert (token, gap) == (1, 0.0)
+    token, gap, log_normaliser = choice_of(as_row([1.0, 3.5, 3.0, -math.inf]), GREEDY, 0, 0)
+    assert (token, gap) == (1, 0.5)
+    assert math.isclose(log_normaliser, math.log(sum(map(math.exp, (1.0, 3.5, 3.0)))))
     assert gap_of(as_row([1.0, 3.5, 3.0]), 0, GREEDY, 0, 0) == -2.5
     assert gap_of(as_row([1.0, -math.inf]), 1, GREEDY, 0, 0) == -math.inf
-    assert choose(as_row([-0.0, 0.0]), GREEDY, 0, 0).token == 0
+    assert choose(as_row([-0.0, 0.0]), GREEDY, 0, 0) == 0
 
 
 @pytest.mark.parametrize("tokens", [[5, 3, 9], [3, 9, 5], [9, 5, 3]])
@@ -267,9 +271,9 @@ def test_the_smallest_of_equals_wins_in_whatever_order_they_are(tokens: list[int
 @given(st.lists(levels, min_size=1, max_size=8), keys, positions)
 def test_top_1_is_greedy(logits: Row, key: int, position: int) -> None:
     assume(max(logits) > -math.inf)
-    top_1 = choose(as_row(logits), Sampling(1.0, 1, 1.0, 0), key, position)
-    assert top_1.token == choose(as_row(logits), GREEDY, key, position).token
-    assert top_1.decision_gap == (0.0 if logits.count(max(logits)) > 1 else math.inf)
+    token, gap, _ = choice_of(as_row(logits), Sampling(1.0, 1, 1.0, 0), key, position)
+    assert token == choose(as_row(logits), GREEDY, key, position)
+    assert gap == (0.0 if logits.count(max(logits)) > 1 else math.inf)
 
 
 def emitted_tokens(logits: Row, how: Sampling) -> set[int]:
@@ -304,10 +308,10 @@ def test_a_border_that_a_hair_moves_has_no_gap() -> None:
 def test_equal_logits_at_rank_k_have_no_gap() -> None:
     logits = as_row([5.0, 0.0, 0.0])
     for position in range(200):
-        choice = choose(logits, Sampling(4.0, 2, 1.0, 0), 0, position)
+        token, gap, _ = choice_of(logits, Sampling(4.0, 2, 1.0, 0), 0, position)
         third = logits[2] / 4.0 + noise_by_hand(0, position, 2)
         first = logits[0] / 4.0 + noise_by_hand(0, position, 0)
-        assert (choice.decision_gap == 0) == (choice.token == 1 or third > first)
+        assert (gap == 0) == (token == 1 or third > first)
 
 
 @pytest.mark.parametrize("bad", [[math.nan, 0.0], [math.inf, 0.0], [-math.inf, -math.inf]])

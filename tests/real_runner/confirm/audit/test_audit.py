@@ -101,8 +101,8 @@ def test_a_flipped_token_loses_the_gap(target: Target, prompts: list[Prompt], sa
         assert audited.losses[:FLIPPED].tolist() == [0.0] * FLIPPED
         assert audited.losses[FLIPPED] == pytest.approx(loss, abs=1e-4)
         assert audited.tokens[FLIPPED] == text[FLIPPED]
-        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
-        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token
+        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position) == token
+        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position) != token
 
 
 def raised(logits: Floats, token: int, by: float) -> Floats:
@@ -120,7 +120,7 @@ def test_under_both_filters_the_loss_is_the_least_error(target: Target, prompts:
         flipped[FLIPPED] = token
         loss = float(audit_text(target, prompt, flipped, FILTERED).losses[FLIPPED])
         assert loss == pytest.approx(least_error(logits, token, FILTERED, key, position), abs=1e-4)
-        assert choose(raised(logits, token, loss - 1e-3), FILTERED, key, position).token != token
+        assert choose(raised(logits, token, loss - 1e-3), FILTERED, key, position) != token
 
 
 @pytest.fixture(scope="module")
@@ -236,5 +236,5 @@ def test_a_masked_token_loses_what_keeps_it_out(target: Target, prompts: list[Pr
         flipped[FLIPPED] = token
         assert gap_of(logits, token, sampling, key, position) == -np.inf
         loss = float(audit_text(target, prompt, flipped, sampling).losses[FLIPPED])
-        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
-        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token
+        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position) == token
+        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position) != token

@@ -42,15 +42,15 @@ def test_never_more_than_it_took(seed: int, filters: tuple[int, float], temperat
     rng = np.random.default_rng(seed + 1)
     signs = rng.choice([-0.5, 0.5], size=VOCAB_SIZE) if seed % 2 else rng.uniform(-0.5, 0.5, size=VOCAB_SIZE)
     wrong = (logits + error * signs).astype(np.float32)
-    token = choose(wrong, sampling, seed, 9).token
-    if token != choose(logits, sampling, seed, 9).token:
+    token = choose(wrong, sampling, seed, 9)
+    if token != choose(logits, sampling, seed, 9):
         assert least_error(logits, token, sampling, seed, 9) <= error + 1e-5
 
 
 @pytest.mark.parametrize("seed", some(range(20), quick=4))
 def test_without_a_filter_it_is_the_gap(seed: int) -> None:
     sampling, logits = Sampling(0.8, 0, 1.0, 0), law(seed)
-    winner = choose(logits, sampling, seed, 3).token
+    winner = choose(logits, sampling, seed, 3)
     for token in range(VOCAB_SIZE):
         if token != winner:
             gap = gap_of(logits, token, sampling, seed, 3)
@@ -65,8 +65,8 @@ def test_of_a_masked_token_it_is_the_raise_that_lets_it_in() -> None:
         if token != winner:
             error = least_error(logits, token, sampling, 7, 3)
             assert error == pytest.approx(float(logits[winner] - logits[token]), abs=1e-5)
-            assert choose(raised(logits, token, error + 1e-4), sampling, 7, 3).token == token
-            assert choose(raised(logits, token, error - 1e-4), sampling, 7, 3).token != token
+            assert choose(raised(logits, token, error + 1e-4), sampling, 7, 3) == token
+            assert choose(raised(logits, token, error - 1e-4), sampling, 7, 3) != token
 
 
 SIGNS = np.array(list(itertools.product((-0.5, 0.5), repeat=6)))
@@ -96,7 +96,7 @@ def test_errors_as_small_as_real_ones_are_found_in_full(top_k: int, top_p: float
     sampling, pairs = Sampling(1.0, top_k, top_p, 0), []
     for seed in range(60):
         logits = law(seed, 2.0)[:6]
-        winner = choose(logits, sampling, seed, 3).token
+        winner = choose(logits, sampling, seed, 3)
         pairs += [
             (searched(logits, token, sampling, seed), least_error(logits, token, sampling, seed, 3))
             for token in range(6)
@@ -111,8 +111,8 @@ def test_errors_as_small_as_real_ones_are_found_in_full(top_k: int, top_p: float
 def put_out(seed: int, sampling: Sampling, error: float) -> tuple[int, int] | None:
     """A winner that a small error puts out of what is allowed, and the token that wins in its place."""
     logits = law(seed)
-    winner = choose(logits, sampling, seed, 3).token
-    lowered = choose(raised(logits, winner, -error), sampling, seed, 3).token
+    winner = choose(logits, sampling, seed, 3)
+    lowered = choose(raised(logits, winner, -error), sampling, seed, 3)
     plain = Sampling(sampling.temperature, 0, 1.0, 0)
     is_close = gap_of(logits, winner, plain, seed, 3) < 0.5
     return None if lowered == winner or is_close else (winner, lowered)
