@@ -7,11 +7,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import confirm_runs
+import dumped_files
 import polars as pl
+import torch
+from candidate_files import candidate_lines, write_lines
 from made_up_costs import filled
+from made_up_heads import made_up_router
+from random_adapter import make_adapter
+from random_eagle3 import make_eagle3
+from random_heads import make_head
 from synthetic_traces import SyntheticChannels, write_synthetic_trace
+from tiny_models import HIDDEN_SIZE, write_prompts
+from training_runs import write_table
 
 from simlab.cli.main import main
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.networks.router.network import save_router
+from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
+from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
+from simlab.real_runner.targets.loading import load_target
 from simlab.traces.adder import add_draft
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -111,61 +126,8 @@ def _brackets(folder: Path) -> None:
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, copy)
 
 
-def _scrapes(folder: Path) -> None:
-    """What servers and benchmarks say of the same counts: 20 and 9 rounds in two processes, 40 tokens accepted."""
-    folder.mkdir()
-    families: dict[str, tuple[tuple[int, ...], ...]] = {
-        "vllm:spec_decode_num_drafts": ((20, 9),),
-        "vllm:spec_decode_num_draft_tokens": ((140, 63),),
-        "vllm:spec_decode_num_accepted_tokens": ((31, 9),),
-        "vllm:spec_decode_num_accepted_tokens_per_pos": ((20, 5), (6, 2), (3, 1), (1, 1), (1, 0), (0, 0), (0, 0)),
-        "vllm:generation_tokens": ((52, 20),),
-        "vllm:request_success": ((2, 1),),
-        "vllm:prompt_tokens": ((77, 31),),
-        "sglang:spec_verify_calls": ((29,),),
-        "sglang:generation_tokens": ((72,),),
-        "sglang:num_requests": ((3,),),
-        "sglang:prompt_tokens": ((108,),),
-    }
-    lines: dict[str, list[str]] = {engine: ["# TYPE up gauge", "up 1"] for engine in ("vllm", "sglang")}
-    for family, rows in families.items():
-        engine = family.partition(":")[0]
-        lines[engine].append(f"# TYPE {family} counter")
-        for position, values in enumerate(rows):
-            more = f',position="{position}"' if len(rows) > 1 else ""
-            for process, value in enumerate(values):
-                labels = f'engine="{process}",model_name="m"' if engine == "vllm" else 'model_name="m"'
-                lines[engine].append(f"{family}_total{{{labels}{more}}} {value}.0")
-    for engine, written in lines.items():
-        (folder / f"{engine}.txt").write_text("\n".join(written) + "\n")
-    requests = ((9, 13, 2), (11, 17, 1), (9, 10, 0))
-    counted = [
-        {"num_spec_steps": rounds, "num_accepted_draft_tokens": accepted, "completion_tokens": rounds + accepted + more}
-        | {"num_draft_tokens": 7 * rounds, "num_spec_tokens": 7, "engine": "vllm"}
-        for rounds, accepted, more in requests
-    ]
-    rows_of = [{"metadata": {"x_request_id": str(n)}, "spec_decode_acceptance": row} for n, row in enumerate(counted)]
-    (folder / "aiperf.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_of))
-    bench = {"spec_decode_num_drafts": 29, "spec_decode_draft_tokens": 203, "spec_decode_accepted_tokens": 40}
-    bench |= {"completed": 3, "total_output_tokens": 72}
-    (folder / "bench.json").write_text(json.dumps(bench | {"output_throughput": 9.5}, indent=1))
-
-
 def _heads(folder: Path) -> None:
     """Checkpoints of a head, a scorer, a router, EAGLE-3 and an adapter, for the tiny models."""
-    import torch
-    from made_up_heads import made_up_router
-    from random_adapter import make_adapter
-    from random_eagle3 import make_eagle3
-    from random_heads import make_head
-    from tiny_models import HIDDEN_SIZE
-
-    from simlab.real_runner.checkpoints.contents import checkpoint_digest
-    from simlab.real_runner.networks.router.network import save_router
-    from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
-    from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
-    from simlab.real_runner.targets.loading import load_target
-
     make_missing(folder.parent, ["models"])
     target, drafter = folder.parent / "models/target", folder.parent / "models/drafter"
     folder.mkdir()
@@ -180,8 +142,6 @@ def _heads(folder: Path) -> None:
 
 def _dumps(folder: Path) -> None:
     """Hidden states as an engine dumps them, along the texts of the tiny target."""
-    import dumped_files
-
     make_missing(folder.parent, ["models"])
     engine, rows = dumped_files.load_engine(folder.parent / "models/target"), []
     for text in open_trace(folder.parent / "models/trace").sequences():
@@ -193,27 +153,14 @@ def _dumps(folder: Path) -> None:
 
 
 def _candidates(path: Path) -> None:
-    from candidate_files import candidate_lines, write_lines
-
     make_missing(path.parent, ["trace"])
     write_lines(path, candidate_lines(path.parent / "trace", top_k=3))
 
 
 def _models(folder: Path) -> None:
     """A tiny target and drafter, prompts, and a trace of theirs."""
-    from confirm_runs import make
-    from tiny_models import write_prompts
-
-    make(folder)
+    confirm_runs.make(folder)
     write_prompts(folder / "more.jsonl", 6, num_turns=2)
-    for path in (*(folder / "target").iterdir(), *(folder / "drafter").iterdir()):
-        path.chmod(0o644)
-
-
-def _training_text(path: Path) -> None:
-    from training_runs import write_table
-
-    write_table(path)
 
 
 def _rows(path: Path, rows: Iterable[object]) -> None:
@@ -251,7 +198,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "channels": _channels,
     "large": lambda folder: write_synthetic_trace(folder, 3, num_sequences=4, length=60, vocab_size=VOCABULARY),
     BRACKETS: _brackets,
-    "scrapes": _scrapes,
+    # What servers and benchmarks say of the same counts: 20 and 9 rounds in two processes, 40 tokens accepted.
+    "scrapes": lambda folder: shutil.copytree(Path(__file__).with_name("scrapes"), folder),
     "heads": _heads,
     "dumps": _dumps,
     "texts.parquet": _texts,
@@ -261,7 +209,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "timings.json": _timings,
     "policy.py": lambda path: path.write_text(POLICY),
     "models": _models,
-    "training.parquet": _training_text,
+    "training.parquet": write_table,
     "gsm8k.jsonl": lambda path: _rows(
         path, ({"question": f"{i} + {i}?", "answer": f"#### {2 * i}"} for i in range(12))
     ),

@@ -30,55 +30,38 @@ _INPUTS = "INPUTS/"
 _PACKAGED = "PACKAGED"
 """Stands for the trace that is installed with simlab, which the server's engine predicts."""
 
-Problem = Callable[[Path, Path], str]
-"""What is wrong with a folder of outputs, beside that of an undisturbed run; empty where nothing is."""
+Same = Callable[[Path], object]
+"""What of an output must be as if nobody had disturbed the command."""
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    """The bytes of all outputs, with one word for the folder that they stand in."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    parts = {path: path.relative_to(folder).parts for path in paths}
-    here = str(folder).encode()
-    kept = [path for path in paths if not {parts[path][0], path.name} & set(_NO_OUTPUTS)]
-    return {"/".join(parts[path]): path.read_bytes().replace(here, b"HERE") for path in kept}
+def _bytes(path: Path) -> object:
+    """All of it, with one word for the folder that it stands in."""
+    return path.read_bytes().replace(str(path.parent).encode(), b"HERE")
 
 
-def _same_files(folder: Path, undisturbed: Path) -> str:
-    here, there = _files(folder), _files(undisturbed)
-    differing = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
-    return f"differs in {', '.join(differing)}" if differing else ""
+def _name(_path: Path) -> object:
+    """No more than that it is there, as it has times or numbers of trials in it."""
+    return None
 
 
-def _same_names(folder: Path, undisturbed: Path) -> str:
-    """All that can be asked of what has times or numbers of trials in it."""
-    missing = set(_files(folder)) ^ set(_files(undisturbed))
-    return f"differs in {', '.join(sorted(missing))}" if missing else ""
-
-
-def _same_rows(folder: Path, undisturbed: Path) -> str:
+def _rows(path: Path) -> object:
     """Rows in any order, as those that were there before a kill stand first."""
-    keys = ("policy_id", "cost_id", "sequence", "position", "round")
-    tables = []
-    for path in (folder, undisturbed):
-        rows = {one.name: pl.read_parquet(one, glob=False) for one in sorted(path.glob("*.parquet"))}
-        tables.append(
-            {
-                name: table.select(sorted(table.columns)).sort([key for key in keys if key in table.columns])
-                for name, table in rows.items()
-            }
-        )
-    here, there = tables
-    names = _same_names(folder, undisturbed)
-    differing = [name for name in ({} if names else here) if not here[name].equals(there[name], null_equal=True)]
-    return names or (f"rows of {', '.join(differing)} differ" if differing else "")
+    rows = pl.read_parquet(path, glob=False)
+    keys = [key for key in ("policy_id", "cost_id", "sequence", "position", "round") if key in rows.columns]
+    return rows.select(sorted(rows.columns)).sort(keys).to_dict(as_series=False)
 
 
-def _same_cells(folder: Path, undisturbed: Path) -> str:
-    file, other = (read_cost_file(path / "c.json") for path in (folder, undisturbed))
-    if not file.is_complete or set(file.samples) != set(other.samples):
-        return "cells are missing"
-    fewer = [cell for cell in other.samples if len(file.samples[cell]) < len(other.samples[cell])]
-    return f"samples of {fewer[:3]} are missing" if fewer else ""
+def _cells(path: Path) -> object:
+    """The cells of a cost file of two runs each."""
+    file = read_cost_file(path)
+    return file.is_complete, {cell: min(len(samples), 2) for cell, samples in file.samples.items()}
+
+
+def _outputs(folder: Path, same: Same) -> dict[str, object]:
+    """What must be the same, by the names of the outputs."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    kept = {name: path for name, path in paths.items() if not {name.parts[0], name.name} & set(_NO_OUTPUTS)}
+    return {name.as_posix(): same(path) for name, path in kept.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +70,12 @@ class Writer:
 
     Attributes:
         command: behind ``simlab``; words that begin with ``INPUTS/`` are undamaged inputs, others are of its folder.
-        problem: see `Problem`.
+        same: see `Same`.
         begins: the input that is there before, as ``t``; empty: nothing.
     """
 
     command: str
-    problem: Problem = _same_files
+    same: Same = _bytes
     begins: str = ""
 
     @property
@@ -118,27 +101,27 @@ _ADDED = "record --trace t --target INPUTS/models/target"
 _TRANSITIONS = "--draft INPUTS/models/drafter --add-channel treeflash=INPUTS/heads/treeflash,previous=2,top_k=3"
 
 WRITERS = (
-    Writer(_REPLAY, _same_rows),
-    Writer(f"{_REPLAY} --rounds n.parquet", _same_rows),
+    Writer(_REPLAY, _rows),
+    Writer(f"{_REPLAY} --rounds n.parquet", _rows),
     Writer(f"record {_MODELS} --prompts INPUTS/models/more.jsonl --max-new-tokens 8 --batch-size 2 --out t"),
     Writer(f"{_ADDED} {_TRANSITIONS}", begins="models/trace"),
     Writer(f"{_ADDED} --add-draft second=INPUTS/models/drafter", begins="models/trace"),
-    Writer(f"profile {_MODELS} --node-counts 1,2 --contexts 8,16 --repeats 2 --threads 1 --out c.json", _same_cells),
+    Writer(f"profile {_MODELS} --node-counts 1,2 --contexts 8,16 --repeats 2 --threads 1 --out c.json", _cells),
     Writer(f"{_SEARCH} --out o.json"),
-    Writer(_RANGED, _same_names),
+    Writer(_RANGED, _name),
     Writer(f"{_SEARCH} --shard 0/2 --sums s.parquet"),
     Writer("merge INPUTS/part0.parquet INPUTS/part.parquet --out m.parquet"),
     Writer("import INPUTS/timings.csv --counts root-included --draft-s 0.01 --trace INPUTS/trace --out c.json"),
     Writer("import INPUTS/candidates.jsonl --out t"),
     Writer(f"confirm --trace INPUTS/models/trace {_MODELS} -p ddtree:budget=4 --limit 2 --threads 1 --out run",
-           _same_names),
+           _name),
     Writer("report INPUTS/results.parquet --trace INPUTS/trace --out r.html"),
     Writer("export --format conformance --trace INPUTS/trace -p chain --out c.jsonl"),
     Writer("export --trace INPUTS/trace --push sent"),
     Writer("train ngram --trace INPUTS/trace --out n.parquet"),
     Writer("train calibration --trace INPUTS/trace --out c.json"),
     Writer("prompts gsm8k --from INPUTS/gsm8k.jsonl --out p.jsonl"),
-    Writer(f"crosscheck --endpoint {ADDRESS} --limit 2 --shared-server --trace {_PACKAGED} --out x", _same_names),
+    Writer(f"crosscheck --endpoint {ADDRESS} --limit 2 --shared-server --trace {_PACKAGED} --out x", _name),
 )  # fmt: skip
 """Every command that writes."""
 
@@ -203,7 +186,8 @@ class _Trial:
         words = self.writer.command.split()
         for name, text in replaced.items():
             words = [word.replace(name, text) for word in words]
-        goes_on = resume and self.writer.resumes and (folder / self.writer.out).exists()
+        # `simlab profile` resumes only what is there.
+        goes_on = resume and self.writer.resumes and ("profile" not in words or (folder / self.writer.out).exists())
         held.start([*words, "--resume"] if goes_on else words, folder, slot or folder)
         return held
 
@@ -231,12 +215,13 @@ def attempt_kill(kind: str, seed: int, place: Place) -> Finding:
         trial = _Trial(writer, place, address)
         whole_s = place.kept(f"undisturbed-{number}", lambda: trial.undisturbed(f"undisturbed-{number}"))
         undisturbed, folder = place.folder / "cases" / f"undisturbed-{number}", trial.fresh(name)
-        problem = ""
+        path, problem = folder / writer.out, ""
         if kind == KILLED:
             for _ in range(chance.choice((1, 1, 2, 3))):
                 code, _ = trial.begin(folder, resume=True).end(chance.random() * whole_s)
                 kills += code < 0
-                problem = problem or _half_written(writer, folder, undisturbed)
+                if writer.same is _bytes and path.is_file() and _bytes(path) != _bytes(undisturbed / writer.out):
+                    problem = f"after a kill {writer.out} is not whole"
             ends = [trial.begin(folder, resume=True).end(2 * MOST_SECONDS)[0]]
         else:
             first = trial.begin(folder, resume=True)
@@ -244,7 +229,9 @@ def attempt_kill(kind: str, seed: int, place: Place) -> Finding:
             second = trial.begin(folder, folder / "second")
             ends = [held.end(2 * MOST_SECONDS)[0] for held in (first, second)]
     said = [(folder / part / "stderr").read_text()[-300:] for part in ("", "second")[: len(ends)]]
-    problem = problem or writer.problem(folder, undisturbed)
+    here, there = (_outputs(outputs, writer.same) for outputs in (folder, undisturbed))
+    differing = [name for name in sorted({*here, *there}) if name not in here or here[name] != there.get(name, b"")]
+    problem = problem or (f"differs in {', '.join(differing)}" if differing else "")
     is_well = set(ends) <= {*codes, PERSON_CAN_FIX} and (kind == KILLED or set(ends) & set(codes))
     is_told = [end != PERSON_CAN_FIX or "simlab: " in text for end, text in zip(ends, said, strict=True)]
     if not is_well or not all(is_told):
@@ -252,12 +239,3 @@ def attempt_kill(kind: str, seed: int, place: Place) -> Finding:
     if not problem:
         shutil.rmtree(folder)
     return Finding(kind, seed, LOST if problem else HARMLESS, problem, kind, writer.command, kills=kills)
-
-
-def _half_written(writer: Writer, folder: Path, undisturbed: Path) -> str:
-    """What is wrong after a kill: a file of one piece is there and is not whole."""
-    path = folder / writer.out
-    if not path.is_file() or writer.problem is not _same_files:
-        return ""
-    is_whole = _files(folder)[writer.out] == _files(undisturbed)[writer.out]
-    return "" if is_whole else f"after a kill {writer.out} is not whole"

@@ -48,7 +48,7 @@ def _finite(chance: Random) -> float:
 def _another(value: object, chance: Random) -> tuple[object, str]:
     """What stands in the place of a value, or of one in its list, and how that is said."""
     if isinstance(value, list) and value:
-        if chance.random() < 0.3:
+        if chance.random() < 0.4:
             return rearranged(value, chance)
         at = chance.randrange(len(value))
         new, note = _another(value[at], chance)
@@ -60,8 +60,9 @@ def _another(value: object, chance: Random) -> tuple[object, str]:
 
 def _cell(rows: pl.DataFrame, chance: Random) -> tuple[pl.DataFrame, str]:
     """One value, or the same value in all of a column."""
-    name, row = chance.choice(rows.columns), chance.randrange(rows.height)
-    values = rows[name].to_list()
+    lists = [name for name, dtype in rows.schema.items() if dtype.is_nested()]
+    name = chance.choice(lists if lists and chance.random() < 0.5 else rows.columns)
+    row, values = chance.randrange(rows.height), rows[name].to_list()
     new, note = _another(values[row], chance)
     if chance.random() < 0.1:
         return with_values(rows, name, [new] * len(values)), f"{name} of every row {note}"

@@ -36,12 +36,14 @@ def near(value: object, chance: Random) -> object:
 def rearranged(items: Sequence[T], chance: Random) -> tuple[list[T], str]:
     """A list of one item or more with items gone, doubled or in another order, and what was done."""
     at, other = chance.randrange(len(items)), chance.randrange(len(items))
+    # Neighbours half of the time: of items in order, those that are far from each other are seen to be wrong.
+    other = chance.choice((other, max(at - 1, 0)))
     exchanged = list(items)
     exchanged[at], exchanged[other] = items[other], items[at]
     changes = (
         ([*items[:at], *items[at + 1 :]], f"lacks item {at}"),
         ([*items[: at + 1], *items[at:]], f"has item {at} twice"),
-        (exchanged, f"has items {at} and {other} in each other's place"),
+        *[(exchanged, f"has items {at} and {other} in each other's place")] * 2,
         (list(items[::-1]), "is turned round"),
         (list(items[:at]), f"ends before item {at}"),
         ([*items, *items[at:]], f"has the items from {at} on a second time"),

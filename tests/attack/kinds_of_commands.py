@@ -34,6 +34,9 @@ _POLICIES = (
     *("presto:ngram_weight=nan,budget=4", "ddtree:budget=8,budget=9", "chain:length=\x1b[31m", "ddtree:budget=0.5~2"),
     "ddtree:budget=" + "9" * 5000,
 )
+_LARGE = ("limit", "nodes", "repeats", "texts", "synthetic", "steps", "trials", "cases")
+"""Options of which a large number, typed right, takes as long as it says."""
+
 _WORDS = ("--", "-", "a b", "\u202e", "1,2,3", "verify*0.5", "verify*0", "verify*nan", "tile=64", "batch=2", "math")
 _LIKELY = {
     "trace": "trace",
@@ -66,10 +69,8 @@ def _value(option: argparse.Action, chance: Random) -> str:
             return _LIKELY.get(option.dest) or chance.choice(_FILES)
         return chance.choice(_OUTS if option.dest in ("out", "rounds") else (*_FILES, *_NO_FILES))
     if option.type is not None:
-        # A large number of texts or trials that is typed right takes as long as it says.
         odd = (str(number(chance)), *TEXTS, "0x1", "٣", "1e3", "9" * 400)
-        is_small = option.type is int or chance.random() < 0.5
-        return chance.choice(_COUNTS if is_small and chance.random() < 0.7 else odd)
+        return chance.choice(_COUNTS if option.dest in _LARGE or chance.random() < 0.5 else odd)
     return chance.choice((*_WORDS, *TEXTS, *_FILES, *_NO_FILES, *_COUNTS))
 
 

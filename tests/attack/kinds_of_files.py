@@ -147,7 +147,9 @@ _HEADS = {
 DamageOf = Callable[[Path, Random], Damage]
 
 
-def damage_any(folder: Path, pattern: str, chance: Random, is_output: bool = False) -> tuple[Path, Damage]:
+def damage_any(
+    folder: Path, pattern: str, chance: Random, is_output: bool = False, bytes_below: float = 0.2
+) -> tuple[Path, Damage]:
     """Damage one of the files that a pattern names: its bytes, what it says, whether it is there, what it is."""
     path, what = chance.choice(sorted(folder.glob(pattern))), chance.random()
     if path.is_dir():
@@ -158,7 +160,7 @@ def damage_any(folder: Path, pattern: str, chance: Random, is_output: bool = Fal
     if what < 0.12 and not is_output:
         put = put_special(path, chance)
         return path, Damage(f"{path.name} is {put}", (HARMLESS,) if put == ITSELF else VOUCHED)
-    return path, Damage(damage_folder(path.parent, chance) if what < 0.2 else damage_file(path, chance))
+    return path, Damage(damage_folder(path.parent, chance) if what < bytes_below else damage_file(path, chance))
 
 
 def vouched(*patterns: str, signs: bool = True, are_outputs: bool = False) -> DamageOf:
@@ -169,7 +171,9 @@ def vouched(*patterns: str, signs: bool = True, are_outputs: bool = False) -> Da
     """
 
     def damage(folder: Path, chance: Random) -> Damage:
-        path, done = damage_any(folder, chance.choice(patterns), chance, are_outputs)
+        # Whatever else a file says that is not signed anew, its bytes are seen to be others first.
+        bytes_below = 0.2 if signs else 0.8
+        path, done = damage_any(folder, chance.choice(patterns), chance, are_outputs, bytes_below)
         if not signs or done.setting or path.is_symlink() or not path.is_file() or chance.random() < 0.5:
             return done
         return Damage(f"{done.note}; signed", GOOD) if sign(path) else done

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from attack_inputs import make_missing
+from damage_files import changed_bytes
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,19 +104,6 @@ def plain(value: object) -> object:
     return repr(value)
 
 
-edits = st.lists(
-    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 20), st.binary(max_size=20)), min_size=1, max_size=4
-)
-"""Where, how many bytes are taken out there, and what is put there."""
-
-
-def damaged(content: bytes, changes: Sequence[tuple[float, int, bytes]]) -> bytes:
-    for where, length, inserted in changes:
-        index = int(where * (len(content) + 1))
-        content = content[:index] + inserted + content[index + length :]
-    return content
-
-
 def outcome(reader: Callable[[Path], object], path: Path) -> object:
     """What a reader gives, or its one sentence."""
     try:
@@ -135,7 +123,10 @@ def test_any_bytes_are_refused_or_change_nothing(name: str, inputs: Path, data: 
     content = path.read_bytes()
     before = outcome(reader, path)
     assert before is not None
-    path.write_bytes(data.draw(st.binary(max_size=60) | edits.map(lambda changes: damaged(content, changes))))
+    changed = content
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed, _ = changed_bytes(changed, data.draw(st.randoms()))
+    path.write_bytes(data.draw(st.binary(max_size=60) | st.just(changed)))
     try:
         found = outcome(reader, path)
     finally:
