@@ -6,6 +6,7 @@ The same seed draws the same cases everywhere. See docs/development/index.md.
 import argparse
 import gc
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -48,9 +49,7 @@ def _come_of(case: Case, place: Place) -> Finding:
     """What comes of a case, in a process of its own."""
     name, seed = case
     if name in (KILLED, RACED):
-        place.prepare(NEEDS)
         return apart(attempt_kill, name, seed, place)
-    place.prepare(KINDS[name].inputs)
     return apart(attempt, KINDS[name], seed, place)
 
 
@@ -58,7 +57,10 @@ def run(cases: Sequence[Case], place: Place, jobs: int = 1) -> Iterator[Finding]
     """What comes of some cases, as it comes; bad ones and how many are done are said meanwhile."""
     for command in COMMANDS.values():
         import_module(command.run.partition(":")[0])
+    kinds = {name for name, _ in cases}
+    needed = {name for kind in kinds & KINDS.keys() for name in KINDS[kind].inputs}
     gc.freeze()  # what is here now is not gone through, and so not copied, in every process that is forked
+    place.prepare({*needed, *(NEEDS if kinds - KINDS.keys() else ())})
     told, num_bad = time.monotonic(), 0
     with ThreadPoolExecutor(jobs) as pool:
         # Workers of the pool do nothing but wait for processes, so that this one can be forked.
@@ -146,6 +148,8 @@ def main_of_attack(typed: Sequence[str] | None = None) -> int:
     is_bad = any(finding.outcome in BAD for finding in findings)
     if is_bad:
         print(f"\nInputs of bad cases are kept in {place.folder / 'cases'}.")
+    else:
+        shutil.rmtree(place.folder)
     return int(is_bad)
 
 

@@ -21,8 +21,8 @@ def with_values(rows: pl.DataFrame, name: str, values: Sequence[object]) -> pl.D
         values = [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
     try:
         return rows.with_columns(pl.Series(name, values, dtype=dtype, strict=False))
-    except pl.exceptions.PolarsError:  # of rows of one width, one has another
-        return rows.with_columns(pl.Series(name, values, strict=False))
+    except (pl.exceptions.PolarsError, TypeError):  # of lists of one width or depth, one has another
+        return rows.with_columns(pl.Series(name, list(map(repr, values))))
 
 
 def metadata_of(path: Path) -> dict[str, str]:
