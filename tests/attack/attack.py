@@ -6,6 +6,7 @@ The same seed draws the same cases everywhere. See docs/development/index.md.
 import argparse
 import gc
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -20,10 +21,10 @@ import kinds_of_commands
 import kinds_of_engines
 import kinds_of_files
 import kinds_of_policies
-from attack_attempt import Place, attempt
+from attack_attempt import Place, attempt, undamaged_run
 from attack_cases import BAD, CLASSES, Finding, Kind
 from attack_kills import KILLED, NEEDS, RACED, attempt_kill
-from attack_run import apart
+from attack_run import Held, apart
 
 from simlab.cli.main import COMMANDS, main
 
@@ -72,6 +73,17 @@ def run(cases: Sequence[Case], place: Place, jobs: int = 1) -> Iterator[Finding]
             if time.monotonic() - told > _SAY_EVERY_S:
                 told = time.monotonic()
                 print(f"{number:,} of {len(cases):,} cases, {num_bad:,} bad", file=sys.stderr, flush=True)
+
+
+def check_commands(place: Place) -> None:
+    """Hold every command of every kind to what it must do with the undamaged input: it is not refused."""
+    for kind in KINDS.values():
+        for command in () if callable(kind.commands) else dict.fromkeys(kind.commands):
+            apart(_check_command, kind, shlex.split(command), place)
+
+
+def _check_command(kind: Kind, words: list[str], place: Place) -> None:
+    undamaged_run(kind, words, place, Held(place.main))
 
 
 def table(findings: Sequence[Finding]) -> str:
@@ -124,6 +136,7 @@ def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=500, metavar="N", help="how many (default 500)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="other cases (default 0)")
+    parser.add_argument("--sound", action="store_true", help="then try all commands with undamaged inputs")
     parser.add_argument("--case", metavar="KIND:SEED", help="repeat one case, and show what comes of it")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="at once (default 1)")
     parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="this share as programs of their own")
@@ -145,6 +158,8 @@ def main_of_attack(typed: Sequence[str] | None = None) -> int:
     trials = [(name, options.seed * 1_000_001 + at) for name, number in numbers.items() for at in range(number)]
     findings = list(run([*plan(options.cases, options.seed), *trials], place, options.jobs))
     print(table(findings))
+    if options.sound:
+        check_commands(place)
     is_bad = any(finding.outcome in BAD for finding in findings)
     if is_bad:
         print(f"\nInputs of bad cases are kept in {place.folder / 'cases'}.")

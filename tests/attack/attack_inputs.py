@@ -75,7 +75,7 @@ SIZES = (
 """Options of a training run of seconds."""
 
 REPLAYED = f"replay {_PRICED} -p ddtree:budget=4/8 -p chain:length=2 --out results.parquet --json"
-CONFIRMED = f"confirm --trace models/trace {_MODELS} -p ddtree:budget=4 --out confirmation --json --threads 1"
+CONFIRMED = f"confirm --trace models/trace {_MODELS} -p ddtree:budget=4 --out confirmation --limit 2 --json --threads 1"
 TRAINED = f"train dflash --target models/target --text training.parquet --out training {SIZES}"
 
 _COMMANDS: dict[str, tuple[str, str]] = {

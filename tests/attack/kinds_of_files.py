@@ -250,8 +250,10 @@ def _bomb(folder: Path, chance: Random) -> Damage:
     name, column = chance.choice((("draft-*0", "ids"), ("draft-*0", "log_probs"), ("sequences", "text_token_ids")))
     (path,) = (folder / "trace").glob(f"{name}.parquet")
     rows = pl.read_parquet(path)
-    zeros = pl.Series(column, [pl.repeat(0, _BOMB, dtype=pl.Int8, eager=True)], dtype=pl.List(pl.Int8))
-    first = rows.head(1).with_columns(zeros.cast(rows.schema[column]))
+    dtype = rows.schema[column]
+    assert isinstance(dtype, pl.List)
+    zeros = pl.repeat(0, _BOMB, dtype=dtype.inner, eager=True).implode()
+    first = rows.head(1).with_columns(zeros.alias(column))
     pl.concat([first, rows.slice(1)]).write_parquet(path, statistics=False)
     mend(folder / "trace")
     return Damage(f"{path.name} with a list of {_BOMB:,} {column}; sizes and digests of files mended", mended=True)

@@ -19,7 +19,7 @@ def test_damaged_inputs() -> None:
     asked = ("--cases", CASES, "--seed", SEED, "--whole", WHOLE, "--kills", KILLS, "--races", RACES)
     # A program of its own: pytest has threads, and is not to be forked.
     done = subprocess.run(
-        [sys.executable, REPOSITORY / "tests/attack/attack.py", *map(str, asked)],
+        [sys.executable, REPOSITORY / "tests/attack/attack.py", *map(str, asked), *(["--sound"] if THOROUGH else [])],
         env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
         capture_output=True,
         text=True,

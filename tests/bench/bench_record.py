@@ -90,7 +90,7 @@ def main() -> None:
             )
 
         loaded = recording.load(options())
-        recording.load = lambda _: loaded  # what is measured begins with loaded models
+        recording.load = lambda options: loaded  # what is measured begins with loaded models
         first = options()
         recording.record(first)
         records = list(open_trace(str(first.out)).records())

@@ -100,7 +100,7 @@ def asked_for(text: str | None, **options: object) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in options.items():
         many = {"nargs": "+", "type": str} if isinstance(default, tuple) else {"type": type(default)}
-        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **many)  # type: ignore[arg-type]
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **many)
     parser.add_argument("--json", action="store_true", help="print ratios as JSON too")
     return parser.parse_args()
 
