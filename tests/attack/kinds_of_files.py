@@ -217,6 +217,10 @@ def mended(name: str) -> DamageOf:
             path.write_bytes(others)
             other.write_bytes(data)
             note = f"{path.name} and {other.name} have changed places"
+        elif path in drafts and chance.random() < 0.2:
+            rows = pl.read_parquet(path)
+            table, note = _unsorted(rows, chance)
+            table.write_parquet(path, metadata=metadata_of(path))
         else:
             note = damage_file(path, chance)
         mend(folder / name)
@@ -225,6 +229,15 @@ def mended(name: str) -> DamageOf:
         return Damage(note, GOOD if is_another else VOUCHED, mended=True)
 
     return damage
+
+
+def _unsorted(rows: pl.DataFrame, chance: Random) -> tuple[pl.DataFrame, str]:
+    """Two candidates beside each other, or their numbers, in the other order."""
+    name, row = chance.choice(("log_probs", "ids", "counts")), chance.randrange(rows.height)
+    values = rows[name].to_list()
+    at = chance.randrange(len(values[row]) - 1)
+    values[row][at : at + 2] = values[row][at : at + 2][::-1]
+    return with_values(rows, name, values), f"{name} {at} and {at + 1} of row {row} are exchanged"
 
 
 def _is_another_trace(trace: Path, changed: str) -> bool:
