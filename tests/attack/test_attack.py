@@ -117,14 +117,14 @@ def writing(words: Sequence[str]) -> int:
     return 0
 
 
-@pytest.mark.parametrize(("word", "outcomes"), [("careful", {HARMLESS}), ("careless", {HARMLESS, LOST})])
+@pytest.mark.parametrize(("word", "is_lost"), [("careful", False), ("careless", True)])
 def test_a_file_that_is_half_written_when_its_command_is_killed_is_lost(
-    word: str, outcomes: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    word: str, is_lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attack_kills, "WRITERS", (Writer(f"write {word} --out o.txt"),))
     place = Place(tmp_path, writing)
     findings = [apart(attempt_kill, KILLED, seed, place) for seed in range(4)]
-    assert {finding.outcome for finding in findings} == outcomes, findings
+    assert (LOST in {finding.outcome for finding in findings}) == is_lost, findings
     assert sum(finding.kills for finding in findings) > 0
 
 
