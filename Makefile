@@ -72,7 +72,7 @@ ATTACK := $(ONE_THREAD) PYTHONPATH=$(CURDIR):$(CURDIR)/tests/helpers $(BIN)/pyth
 
 attack: .venv/ready-test
 	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) --races $(RACES) \
-		--whole $(WHOLE) --jobs $(JOBS)) $(ARGUMENTS)
+		--whole $(WHOLE) --jobs $(JOBS))
 
 bench: .venv/ready-test
 	@for file in $(wildcard tests/bench/bench_*.py); do echo "$$file"; PYTHONPATH=tests/helpers $(BIN)/python "$$file" || exit 1; done

@@ -4,79 +4,131 @@ The same seed draws the same cases everywhere. See docs/development/index.md.
 """
 
 import argparse
+import gc
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from random import Random
 
-from attack_cases import Case, Finding, Kind, parse_case, plan
-from attack_inputs import make_inputs
-from attack_judge import BAD
-from attack_kills import LOST, NEEDS, Kills
-from attack_kinds import KINDS
-from attack_table import as_json, as_markdown, disagreeing, shown
-from attack_watch import Watch
-from attack_worker import Place, Worker
+import kinds_of_commands
+import kinds_of_engines
+import kinds_of_files
+import kinds_of_policies
+from attack_attempt import Place, attempt, undamaged_run
+from attack_cases import BAD, CLASSES, Finding, Kind
+from attack_kills import KILLED, NEEDS, RACED, attempt_kill
+from attack_run import Held, apart
 
 from simlab.cli.main import COMMANDS, main
 
+_MODULES = (kinds_of_files, kinds_of_policies, kinds_of_commands, kinds_of_engines)
+KINDS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
+"""All kinds of input, by name."""
+
 _SAY_EVERY_S = 5.0
 
+Case = tuple[str, int]
+"""The name of a kind, or of a trial with kills, and the number that all else is drawn from."""
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
-    """Kinds of input, a folder to work in, and how much is run.
 
-    Attributes:
-        whole_share: share of the cases that are run once more as processes of their own.
-    """
+def plan(num_cases: int, seed: int) -> list[Case]:
+    """So many cases, those of each kind in the measure of its share, and at least one of each."""
+    total = sum(kind.share for kind in KINDS.values())
+    numbers = {kind.name: max(1, round(num_cases * kind.share / total)) for kind in KINDS.values() if num_cases}
+    most = max(numbers.values(), default=0)
+    return [(name, seed * 1_000_000 + at) for at in range(most) for name, number in numbers.items() if at < number]
 
-    kinds: dict[str, Kind]
-    folder: Path
-    jobs: int = 1
-    whole_share: float = 0.0
 
-    def prepare(self, with_writers: bool = False) -> None:
-        """Make the undamaged inputs, and import what workers will need."""
-        names = {name for kind in self.kinds.values() for name in kind.inputs}
-        names |= set(NEEDS) if with_writers else set()
-        make_inputs(self.folder / "inputs", names)
-        (self.folder / "baselines").mkdir(exist_ok=True)
-        for command in COMMANDS.values():
-            import_module(command.run.partition(":")[0])
-        if "models" in names:
-            import_module("simlab.real_runner.models")
+def _come_of(case: Case, place: Place) -> Finding:
+    """What comes of a case, in a process of its own."""
+    name, seed = case
+    if name in (KILLED, RACED):
+        return apart(attempt_kill, name, seed, place)
+    return apart(attempt, KINDS[name], seed, place)
 
-    def worker(self, number: int) -> Worker:
-        """The worker of this number."""
-        place = Place(self.folder / "inputs", self.folder / "baselines", self.folder / f"slot-{number}")
-        return Worker(self.kinds, place, main, repeats=True)
 
-    def run(self, cases: Sequence[Case], progress: bool = True) -> list[Finding]:
-        """What comes of some cases."""
-        watch = Watch(self.worker, self.jobs, self.folder / "failed")
-        found: list[Finding] = []
-        said = time.monotonic()
-        for finding in watch.run(cases, self._is_whole):
-            found.append(finding)
-            if finding.outcome in BAD and progress:
-                print(
-                    f"{finding.outcome}: {finding.case}: {shown(finding.note, 100)}: {shown(finding.why, 160)}",
-                    file=sys.stderr,
-                )
-            if progress and time.monotonic() - said > _SAY_EVERY_S:
-                said = time.monotonic()
-                bad = sum(finding.outcome in BAD for finding in found)
-                print(f"{len(found):,} of {len(cases):,} cases, {bad:,} bad", file=sys.stderr, flush=True)
-        return found
+def run(cases: Sequence[Case], place: Place, jobs: int = 1) -> Iterator[Finding]:
+    """What comes of some cases, as it comes; bad ones and how many are done are said meanwhile."""
+    for command in COMMANDS.values():
+        import_module(command.run.partition(":")[0])
+    kinds = {name for name, _ in cases}
+    needed = {name for kind in kinds & KINDS.keys() for name in KINDS[kind].inputs}
+    gc.freeze()  # what is here now is not gone through, and so not copied, in every process that is forked
+    place.prepare({*needed, *(NEEDS if kinds - KINDS.keys() else ())})
+    told, num_bad = time.monotonic(), 0
+    with ThreadPoolExecutor(jobs) as pool:
+        # Workers of the pool do nothing but wait for processes, so that this one can be forked.
+        for number, finding in enumerate((pool.map if jobs > 1 else map)(_come_of, cases, [place] * len(cases)), 1):
+            yield finding
+            if finding.outcome in BAD:
+                num_bad += 1
+                print(_shown_case(finding), file=sys.stderr)
+            if time.monotonic() - told > _SAY_EVERY_S:
+                told = time.monotonic()
+                print(f"{number:,} of {len(cases):,} cases, {num_bad:,} bad", file=sys.stderr, flush=True)
 
-    def _is_whole(self, case: Case) -> bool:
-        return Random(f"whole {case.name}").random() < self.whole_share
+
+def check_commands(place: Place) -> None:
+    """Hold every command of every kind to what it must do with the undamaged input: it is not refused."""
+    for kind in KINDS.values():
+        for command in () if callable(kind.commands) else dict.fromkeys(kind.commands):
+            apart(_check_command, kind, shlex.split(command), place)
+
+
+def _check_command(kind: Kind, words: list[str], place: Place) -> None:
+    undamaged_run(kind, words, place, Held(place.main))
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """Kinds of input down, classes across, and the sums: Markdown that can be pasted into a page."""
+    counts = Counter((finding.kind, finding.outcome) for finding in findings)
+    kinds = sorted({finding.kind for finding in findings})
+    rows = {kind: [counts[kind, outcome] for outcome in CLASSES] for kind in kinds}
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    longest = max(findings, key=lambda finding: finding.seconds)
+    largest = max(findings, key=lambda finding: finding.peak_bytes)
+    numbers = (
+        f"Longest: {longest.seconds:.1f} s ({longest.kind}:{longest.seed}). Most resident memory: "
+        f"{largest.peak_bytes / (1 << 20):,.0f} MB ({largest.kind}:{largest.seed}). "
+        f"{sum(finding.kills for finding in findings)} commands were killed."
+    )
+    lines = [
+        "| kind of input | cases | " + " | ".join(CLASSES) + " |",
+        "|---|---:|" + "---:|" * len(CLASSES),
+        *(f"| {kind} | {sum(row):,} | {' | '.join(f'{number:,}' for number in row)} |" for kind, row in rows.items()),
+        "",
+        numbers,
+    ]
+    return "\n".join(lines)
+
+
+def shown(text: str, most: int = 300) -> str:
+    """A text in one line that a terminal can be shown."""
+    plain = "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+    return plain if len(plain) <= most else plain[:most] + " ..."
+
+
+def _shown_case(finding: Finding) -> str:
+    told = {"damage": finding.note, "command": finding.command, "why": finding.why}
+    lines = [f"  {name:8} {shown(text)}" for name, text in told.items()]
+    return "\n".join([f"{finding.outcome}: make attack CASE={finding.kind}:{finding.seed}", *lines])
+
+
+def _repeat(case: Case, place: Place) -> Finding:
+    """Run one case and show all that comes of it."""
+    (finding,) = run([case], place)
+    print(f"{finding.outcome}, {finding.seconds:.2f} s\n{_shown_case(finding)}")
+    for path in sorted((place.folder / "cases").glob(f"{case[0]}-{case[1]}/std*")):
+        lines = path.read_text(errors="replace").splitlines()[-60:]
+        print("\n".join([f"--- {path}", *map(shown, lines)]))
+    return finding
 
 
 def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
@@ -84,65 +136,36 @@ def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=500, metavar="N", help="how many (default 500)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="other cases (default 0)")
-    parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="of these kinds only")
+    parser.add_argument("--sound", action="store_true", help="then try all commands with undamaged inputs")
     parser.add_argument("--case", metavar="KIND:SEED", help="repeat one case, and show what comes of it")
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="workers (default 1)")
-    parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="run this share as processes too")
-    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill commands so often, and run them again")
-    parser.add_argument("--races", type=int, default=0, metavar="N", help="so often two commands at once")
-    parser.add_argument("--writer", action="append", metavar="COMMAND", help="kills and races of these alone")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
-    parser.add_argument("--found", type=Path, metavar="FILE", help="write the causes of bad cases there, Markdown")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="at once (default 1)")
+    parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="this share as programs of their own")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="trials in which commands are killed")
+    parser.add_argument("--races", type=int, default=0, metavar="N", help="trials in which two run at once")
     return parser.parse_args(typed)
 
 
-def attack(options: argparse.Namespace, folder: Path) -> int:
-    """Run what was asked for; 1 where a case is bad or something is lost."""
-    case = parse_case(options.case) if options.case else None
-    names = [case.kind] if case else options.kind or list(KINDS)
-    campaign = Campaign({name: KINDS[name] for name in names}, folder, options.jobs, 1.0 if case else options.whole)
-    campaign.prepare(with_writers=options.kills + options.races > 0)
-    cases = [case] if case else plan(list(campaign.kinds.values()), options.cases, options.seed)
-    found = campaign.run(cases)
-    kills = []
-    if options.kills or options.races:
-        asked = Kills(folder / "inputs", folder / "kills", options.writer or ())
-        kills = asked.run(options.kills, options.races, options.seed)
-    if case:
-        _show(found[0], folder)
-    elif options.json:
-        print(as_json(found, kills, options.seed))
-    else:
-        print(as_markdown(found, kills))
-        print(f"\nDamaged inputs of bad cases are kept in {folder / 'failed'}." if _is_bad(found) else "")
-    if options.found:
-        options.found.write_text(as_markdown(found, kills) + "\n")
-    return int(_is_bad(found) or disagreeing(found) > 0 or any(kill.outcome == LOST for kill in kills))
-
-
-def _is_bad(found: Sequence[Finding]) -> bool:
-    return any(finding.outcome in BAD for finding in found)
-
-
-def _show(found: Finding, folder: Path) -> None:
-    slot = folder / "slot-0"
-    print(f"{found.case}: {found.outcome} (as a process: {found.whole or 'not run'}), {found.seconds:.2f} s")
-    print(f"damage:  {shown(found.note)}\ncommand: cd {slot / 'run'} && {shown(found.command)}\nwhy:     {found.why}")
-    for name in ("stdout", "stderr"):
-        text = (slot / name).read_text(errors="replace") if (slot / name).is_file() else ""
-        print(f"--- {name}\n" + "\n".join(shown(line) for line in text.splitlines()[-60:]))
-
-
 def main_of_attack(typed: Sequence[str] | None = None) -> int:
-    """Run the campaign as it was typed."""
+    """Run the campaign as it was typed; 1 where a case is bad or something is lost."""
     # No tracker is to be asked for, over the network, in the middle of an attack.
     os.environ["WANDB_MODE"] = "disabled"
     options = parsed(typed)
-    if options.folder is not None:
-        return attack(options, options.folder.resolve())
-    folder = Path(tempfile.mkdtemp(prefix="simlab-attack-"))
-    return attack(options, folder)
+    place = Place(Path(tempfile.mkdtemp(prefix="simlab-attack-")), main, options.whole)
+    if options.case:
+        kind, _, seed = options.case.rpartition(":")
+        return int(_repeat((kind, int(seed)), place).outcome in BAD)
+    numbers = {KILLED: options.kills, RACED: options.races}
+    trials = [(name, options.seed * 1_000_001 + at) for name, number in numbers.items() for at in range(number)]
+    findings = list(run([*plan(options.cases, options.seed), *trials], place, options.jobs))
+    print(table(findings))
+    if options.sound:
+        check_commands(place)
+    is_bad = any(finding.outcome in BAD for finding in findings)
+    if is_bad:
+        print(f"\nInputs of bad cases are kept in {place.folder / 'cases'}.")
+    else:
+        shutil.rmtree(place.folder)
+    return int(is_bad)
 
 
 if __name__ == "__main__":

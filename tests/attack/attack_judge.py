@@ -4,190 +4,138 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
-from attack_cases import BEFORE, OUT, Command, Damage
+import attack_run
+from attack_cases import (
+    GOOD,
+    HANG,
+    HARMLESS,
+    MEMORY,
+    OTHER,
+    REFUSED,
+    TRACEBACK,
+    UNTIDY,
+    WRONG,
+    Damage,
+)
+from attack_run import BROKEN_PIPE, SETTINGS, Ran, canonical
 
-REFUSED, HARMLESS, OTHER = "refused", "harmless", "other input"
-WRONG, UNTIDY, TRACEBACK, MEMORY, HANG = "wrong figure", "untidy", "traceback", "memory", "hang"
-GOOD = (REFUSED, HARMLESS, OTHER)
-BAD = (WRONG, UNTIDY, TRACEBACK, MEMORY, HANG)
-CLASSES = (*GOOD, *BAD)
-
-MOST_BYTES = 2 << 30
-MOST_SECONDS = 30.0
 PERSON_CAN_FIX = 2
+
+_CODES = {"confirm": (0, 1), "import": (0, 1), "crosscheck": (0, 1)}
+"""Exit codes of finished commands, where 1 is an answer."""
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)|^Fatal Python error", re.MULTILINE)
 _PANIC = "panicked at"
 """What Rust prints before Python hears of it: no traceback where a sentence and exit code 2 come after it."""
 
+_BAR = "%|"
+_LONGEST = 4000
 _MARKS = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_DIGEST = re.compile(r'"(?:sha256|\w*bytes\w*)": [^,\n]*')
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a command left.
-
-    Attributes:
-        code: the exit code; below 0 the signal that ended it.
-        out: standard output.
-        err: standard error.
-        seconds: that it took.
-        peak_bytes: resident memory, at most.
-        figures: what it says as values, by where it says it: standard output, each file.
-        left: files in the folder of outputs, with their bytes' number or text that tells them apart.
-    """
-
-    code: int
-    out: str
-    err: str
-    seconds: float = 0.0
-    peak_bytes: int = 0
-    figures: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A class, why, and what cases of one cause have in common."""
+class Judged(NamedTuple):
+    """A class, and why."""
 
     outcome: str
     why: str = ""
-    signature: str = ""
 
 
-def judge(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str, str] | None) -> Judged:
+def codes_of(command: str, setting: str = "") -> tuple[int, ...]:
+    """Exit codes of a command that is not refused, by its first word."""
+    piped = (BROKEN_PIPE,) if setting and SETTINGS[setting].is_silent else ()
+    return (*_CODES.get(command, (0,)), *piped)
+
+
+def figures_of(ran: Ran, setting: str = "") -> dict[str, str]:
+    """What a command says as values, by where it says it: standard output, if somebody can read it, and each file."""
+    silent = SETTINGS[setting].is_silent
+    return {**({} if silent else {"stdout": canonical(ran.out)}), **ran.files}
+
+
+def judge(ran: Ran, damage: Damage, command: str, undamaged: Ran | None) -> Judged:
     """The class of a case.
 
     Args:
         ran: what its command left.
         damage: what was done to the input.
-        command: that met it.
-        undamaged: figures of the same command with the undamaged input; None: there are none to compare with.
+        command: the first word of it.
+        undamaged: what the same command left with the undamaged input; None: there are no figures to compare with.
     """
-    if ran.peak_bytes > MOST_BYTES:
-        why = f"{ran.peak_bytes / (1 << 30):.1f} GB resident"
-        return Judged(MEMORY, why, "memory")
-    if ran.seconds > MOST_SECONDS:
-        return Judged(HANG, f"{ran.seconds:.0f} s", "hang")
+    if ran.peak_bytes > attack_run.MOST_BYTES:
+        return Judged(MEMORY, f"{ran.peak_bytes / (1 << 30):.1f} GB resident")
+    if ran.seconds > attack_run.MOST_SECONDS:
+        return Judged(HANG, f"{ran.seconds:.0f} s")
     if _TRACEBACK.search(ran.err) or (_PANIC in ran.err and ran.code != PERSON_CAN_FIX):
-        return Judged(TRACEBACK, last_line(ran.err), signature_of(ran.err))
-    if ran.code not in (*command.codes, PERSON_CAN_FIX):
-        return Judged(TRACEBACK, f"exit code {ran.code}: {last_line(ran.err)}", f"exit code {ran.code}")
-    if ran.code == PERSON_CAN_FIX:
-        judged = _refusal(ran, damage.speaks, undamaged if command.setting else None)
-    else:
-        judged = _finished(ran, damage, command, undamaged)
-    if judged.outcome in GOOD and damage.expected not in ("", judged.outcome):
-        return Judged(WRONG, f"{judged.outcome}, expected {damage.expected}: {judged.why}", f"not {damage.expected}")
+        return Judged(TRACEBACK, last_line(ran.err))
+    if ran.code not in (*codes_of(command, damage.setting), PERSON_CAN_FIX):
+        return Judged(TRACEBACK, f"exit code {ran.code}: {last_line(ran.err)}")
+    judged = (_refused if ran.code == PERSON_CAN_FIX else _finished)(ran, damage, undamaged)
+    if judged.outcome in GOOD and judged.outcome not in damage.allowed:
+        return Judged(WRONG, f"{judged.outcome}, not {' or '.join(damage.allowed)}: {judged.why}")
     return judged
 
 
-def _finished(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str, str] | None) -> Judged:
+def _finished(ran: Ran, damage: Damage, undamaged: Ran | None) -> Judged:
+    figures = figures_of(ran, damage.setting)
+    before = figures if undamaged is None else figures_of(undamaged, damage.setting)
     if damage.speaks:
-        return Judged(HARMLESS if ran.figures == undamaged else OTHER)
-    if not _is_json(ran.out) and (found := controls(ran.out)):
-        return Judged(UNTIDY, f"standard output has {found}", "control characters on standard output")
-    if found := controls(ran.err):
-        return Judged(UNTIDY, f"standard error has {found}", "control characters on standard error")
+        return Judged(HARMLESS if figures == before else OTHER)
+    streams = {"standard error": ran.err, "standard output": "" if ran.out.lstrip()[:1] in ("{", "[") else ran.out}
+    for name, text in streams.items():
+        if marks := controls(text):
+            return Judged(UNTIDY, f"{name} has {marks}")
     if damage.explained is not None:
-        said = _at_places(ran.out, damage.explained)
-        if said != damage.explained:
-            return Judged(WRONG, f"says {said}, expected {damage.explained}", "not what follows from the change")
-    if undamaged is None:
-        return Judged(HARMLESS)
-    figures = ran.figures
+        values = _at_places(ran.out, damage.explained)
+        if values != damage.explained:
+            return Judged(WRONG, f"says {values}, expected {damage.explained}")
     if damage.mended:
-        undamaged, figures = (without_digests(one) for one in (undamaged, figures))
-    if dict(figures) == dict(undamaged):
-        return Judged(HARMLESS)
-    difference = first_difference(undamaged, figures)
-    if damage.possible or damage.explained is not None:
-        return Judged(OTHER, difference)
-    return Judged(WRONG, difference, f"figures of simlab {command.words[0]}")
+        before, figures = ({name: _DIGEST.sub("", text) for name, text in some.items()} for some in (before, figures))
+    return Judged(OTHER, first_difference(before, figures)) if figures != before else Judged(HARMLESS)
 
 
 def _at_places(out: str, wanted: Mapping[str, object]) -> dict[str, object]:
     """What JSON says at some places, each named by its keys with a dot between them."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name in wanted:
         value = json.loads(out)
         for key in name.split("."):
             value = value[int(key) if isinstance(value, list) else key]
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def _refusal(ran: Ran, speaks: bool, whole: Mapping[str, str] | None = None) -> Judged:
-    """A refusal, or what is wrong with it; a progress bar may stand before it.
-
-    Args:
-        ran: what the command left.
-        speaks: whether the input writes to its streams too.
-        whole: figures of files that may be there, as where nothing but the output's last lines was lost.
-    """
-    lines = [line for line in ran.err.splitlines() if line.strip() and _BAR not in line]
-    if not any(line.startswith("simlab: ") for line in lines):
-        return Judged(UNTIDY, f"exit code 2 without a sentence: {ran.err[-200:]!r}", "no sentence")
-    left = {name: size for name, size in ran.left.items() if not whole or whole.get(name) != ran.figures.get(name)}
+def _refused(ran: Ran, damage: Damage, undamaged: Ran | None) -> Judged:
+    """A refusal, or what is wrong with it; a progress bar may stand before it."""
+    # Where nothing but the output's last lines was lost, whole files may be there, and nobody could read the sentence.
+    whole = undamaged.files if damage.setting and undamaged else {}
+    left = [name for name, text in ran.files.items() if whole.get(name) != text]
     if left:
-        return Judged(UNTIDY, f"refused, but left {', '.join(sorted(left))}", "half written: " + _kinds(left))
-    if speaks:
+        return Judged(UNTIDY, f"refused, but left {', '.join(left)}")
+    lines = [line for line in ran.err.splitlines() if line.strip() and _BAR not in line]
+    if SETTINGS[damage.setting].is_silent and not lines:
+        return Judged(REFUSED)
+    if not any(line.startswith("simlab: ") for line in lines):
+        return Judged(UNTIDY, f"exit code 2 without a sentence: {ran.err[-200:]!r}")
+    if damage.speaks:
         return Judged(REFUSED, last_line(ran.err))
     if len(lines) > 1:
-        return Judged(UNTIDY, f"{len(lines)} lines on standard error: {ran.err[:300]!r}", "several lines")
-    if found := controls(ran.err + ran.out):
-        return Judged(UNTIDY, f"the refusal has {found}", "control characters in a refusal")
+        return Judged(UNTIDY, f"{len(lines)} lines on standard error: {ran.err[:300]!r}")
+    if marks := controls(ran.err + ran.out):
+        return Judged(UNTIDY, f"the refusal has {marks}")
     if len(lines[0]) > _LONGEST:
-        return Judged(UNTIDY, f"a sentence of {len(lines[0]):,} characters", "a sentence without end")
+        return Judged(UNTIDY, f"a sentence of {len(lines[0]):,} characters")
     if ran.out.strip():
-        return Judged(UNTIDY, f"refused, but standard output says {ran.out[:100]!r}", "output before a refusal")
+        return Judged(UNTIDY, f"refused, but standard output says {ran.out[:100]!r}")
     return Judged(REFUSED, lines[0])
-
-
-_LONGEST = 4000
-_BAR = "%|"
-
-
-def _kinds(left: Mapping[str, str]) -> str:
-    return ", ".join(sorted({Path(name).suffix or Path(name).name for name in left}))
 
 
 def controls(text: str) -> str:
     """Terminal escapes and direction marks in a text, in words; empty without any."""
-    found = {one for one in text if one in _MARKS or (unicodedata.category(one) == "Cc" and one not in "\n\t\r")}
-    return ", ".join(f"U+{ord(one):04X}" for one in sorted(found))
-
-
-def left_in(folder: Path) -> dict[str, str]:
-    """What a command left in the folder of outputs, apart from what stood there and is unchanged."""
-    found = {}
-    for path in sorted((folder / OUT).rglob("*")):
-        if path.is_file() and path.read_bytes()[: len(BEFORE) + 1] != BEFORE:
-            found[path.relative_to(folder).as_posix()] = str(path.stat().st_size)
-    return found
-
-
-def canonical(text: str) -> str:
-    """A text, as JSON in one form if it is JSON."""
-    try:
-        return json.dumps(json.loads(text), sort_keys=True, indent=1)
-    except ValueError:
-        return text
-
-
-def without_digests(figures: Mapping[str, str]) -> dict[str, str]:
-    """Figures without the sizes and digests of files."""
-    return {name: _DIGEST.sub("", text) for name, text in figures.items()}
-
-
-_DIGEST = re.compile(r'"(?:sha256|\w*bytes\w*)": [^,\n]*')
-
-
-def _is_json(text: str) -> bool:
-    return text.lstrip()[:1] in ("{", "[")
+    marks = {mark for mark in text if mark in _MARKS or (unicodedata.category(mark) == "Cc" and mark not in "\n\t\r")}
+    return ", ".join(f"U+{ord(mark):04X}" for mark in sorted(marks))
 
 
 def first_difference(undamaged: Mapping[str, str], damaged: Mapping[str, str]) -> str:
@@ -195,35 +143,20 @@ def first_difference(undamaged: Mapping[str, str], damaged: Mapping[str, str]) -
     for name in sorted({*undamaged, *damaged}):
         if name not in damaged or name not in undamaged:
             return f"{name} is {'missing' if name not in damaged else 'new'}"
-        before, after = undamaged[name].splitlines(), damaged[name].splitlines()
-        for one, other in zip(before, after, strict=False):
-            if one != other:
-                return f"{name}: {_around(other, one)} instead of {_around(one, other)}"
-        if len(before) != len(after):
-            return f"{name}: {len(after)} lines instead of {len(before)}"
+        before, after = undamaged[name], damaged[name]
+        if before != after:
+            at = max(_num_alike(before, after) - 40, 0)
+            return f"{name}: {after[at : at + 100]!r} instead of {before[at : at + 100]!r}"
     return ""
 
 
-def _around(shown: str, against: str) -> str:
-    """The part of a line around the first character in which it is not the other line."""
-    at = next(
-        (i for i, (a, b) in enumerate(zip(shown, against, strict=False)) if a != b), min(len(shown), len(against))
-    )
-    return repr(shown[max(at - 60, 0) : at + 40].strip())
+def _num_alike(first: str, second: str) -> int:
+    """How many characters are the same at the beginning of two texts."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (mark, other) in pairs if mark != other), min(len(first), len(second)))
 
 
 def last_line(err: str) -> str:
     """The last line of standard error, cut where it is long."""
     lines = [line for line in err.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "nothing on standard error"
-
-
-_FRAME = re.compile(r'File "[^"]*?/(?:simlab|traces|policies|analysis|real_runner)/([^"]+\.py)", line \d+, in (\S+)')
-
-
-def signature_of(err: str) -> str:
-    """The kind of the error and the last place in the product, without numbers."""
-    frames = _FRAME.findall(err)
-    where = f" in {frames[-1][0]} {frames[-1][1]}" if frames else ""
-    named = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b)", err, re.MULTILINE)
-    return f"{named[-1] if named else re.sub(r'[0-9]+', 'N', last_line(err))[:80]}{where}"

@@ -1,39 +1,35 @@
-"""One command, run in this process or in one of its own, and all that it left."""
+"""One command, in a process of its own: how it is started, what it is allowed, and all that it left."""
 
 import contextlib
-import gc
+import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import TextIO
+from typing import TypeVar
 
 import polars as pl
-from attack_cases import BEFORE, OUT, Command
-from attack_judge import MOST_BYTES, MOST_SECONDS, PERSON_CAN_FIX, Ran, canonical, left_in
+from attack_cases import ADDRESS
 
 from simlab.traces.format.files import FAILURES, file_sha256
 
-ADDRESS = "ADDRESS"
-"""Stands for the server of a case in the words of its command."""
+MOST_BYTES = 2 << 30
+MOST_SECONDS = 30.0
+
+_LOOK_EVERY_S = 0.01
+_KEPT_DECODED = ".decoded"
+"""A folder in that of a trace that a replay may fill at any time; nothing in it is an output."""
 
 Main = Callable[[Sequence[str]], int]
 """The command line, or what stands in its place."""
 
-_A_MOMENT_S = 0.02
-_CLEAR_PEAK = "5"
-
-
-def words_of(command: Command, address: str) -> list[str]:
-    """What is typed, with the address of the server in it."""
-    return [word.replace(ADDRESS, address) for word in command.words]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +52,11 @@ def _shell(redirected: str) -> Setting:
 
 
 _WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+UNPRIVILEGED = "no privileges"
+BROKEN_PIPE = 141
 
 SETTINGS: dict[str, Setting] = {
+    "": Setting(),
     "closed output": _shell(">&-"),
     "closed error": _shell("2>&-"),
     "closed input": _shell("<&-"),
@@ -67,127 +66,179 @@ SETTINGS: dict[str, Setting] = {
     "no home": Setting(changed={"HOME": None, "XDG_CACHE_HOME": None, "USER": None}),
     "a home that is a file": Setting(changed={"HOME": "/dev/null", "XDG_CACHE_HOME": None}),
     "a cache that cannot be written": Setting(changed={"SIMLAB_CACHE": "/proc/cache", "XDG_CACHE_HOME": "/proc"}),
-    "no privileges": Setting(_WITHOUT_PRIVILEGES if os.getuid() == 0 else ()),
+    UNPRIVILEGED: Setting(_WITHOUT_PRIVILEGES if os.getuid() == 0 else ()),
 }
 """What a command line may be started in. Root reads what nobody may read, unless it has no privileges."""
 
 
-def scratch(folder: Path) -> Path:
-    """The folder for temporary files of a command that runs in a folder, beside it."""
-    return folder.parent / "scratch"
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command left.
 
-
-def prepare_outs(folder: Path, command: Command) -> dict[str, str]:
-    """Make the folder of outputs, with what stood there before where the command writes over it.
-
-    Returns:
-        Digests of the files elsewhere that it is to write, by their names.
+    Attributes:
+        code: the exit code; below 0 the signal that ended it.
+        out: standard output.
+        err: standard error, and what it put into a report of a mistake of its own.
+        seconds: that it took.
+        peak_bytes: resident memory, at most.
+        files: what the files say that it wrote or changed, by their names; "gone" of one that it took away.
     """
-    (folder / OUT).mkdir(exist_ok=True)
-    shutil.rmtree(scratch(folder), ignore_errors=True)
-    scratch(folder).mkdir()
-    for name in command.outs if command.overwrites else ():
-        (folder / name).write_bytes(BEFORE)
-    return {name: digest_of(folder / name) for name in command.outs if not name.startswith(OUT)}
+
+    code: int
+    out: str
+    err: str
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_here(main: Main, command: Command, folder: Path, address: str = "") -> Ran:
-    """Run a command in this process, in a folder, as a process of its own would run it."""
-    before = prepare_outs(folder, command)
-    words = words_of(command, address)
-    modules = set(sys.modules)
-    clear_caches()
-    tempfile.tempdir = str(scratch(folder))
-    with _captured(folder) as said, contextlib.chdir(folder):
-        _clear_peak()
-        begun = time.monotonic()
-        code = _code_of(main, words)
-        seconds = time.monotonic() - begun
-        peak = peak_bytes(os.getpid())
-    for name in set(sys.modules) - modules:
-        if name.startswith("simlab_user"):
-            del sys.modules[name]
-    return _ran(code, folder, command, before, said, seconds, peak, address)
+def apart(function: Callable[..., T], *arguments: object) -> T:
+    """What a function gives back in a forked process, so that this one starts no threads and can be forked again.
 
-
-def _code_of(main: Main, words: Sequence[str]) -> int:
-    """The exit code that a process would end with."""
+    Raises:
+        RuntimeError: it raises there, or the process ends.
+    """
+    ours, theirs = Pipe(duplex=False)
+    if (pid := os.fork()) == 0:
+        try:
+            theirs.send((True, function(*arguments)))
+        except BaseException:  # noqa: BLE001 - raised on the other side
+            theirs.send((False, traceback.format_exc()))
+        finally:
+            os._exit(0)
+    theirs.close()
     try:
-        return main(words)
+        is_well, answer = ours.recv()
+    except EOFError:
+        is_well, answer = False, "the process that prepares a case ended"
+    finally:
+        os.waitpid(pid, 0)
+        ours.close()
+    if not is_well:
+        raise RuntimeError(answer)
+    given: T = answer
+    return given
+
+
+class Held:
+    """A process that has the imports behind it and waits for a command; to be made before any thread is started.
+
+    Args:
+        main: the command line.
+    """
+
+    def __init__(self, main: Main) -> None:
+        theirs, self._ours = Pipe(duplex=False)
+        self._ended: tuple[int, int] | None = None
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._ours.close()
+            code = 1
+            try:
+                words, folder, slot, setting = theirs.recv()
+                code = _child(main, words, folder, slot, setting)
+            except EOFError:
+                code = 0
+            finally:
+                os._exit(code)
+        theirs.close()
+
+    def start(self, words: Sequence[str], folder: Path, slot: Path, setting: str | None = None) -> None:
+        """Let it run a command in a folder, with what it says in files of another one.
+
+        Args:
+            words: behind the name of the program.
+            folder: where it runs.
+            slot: where ``stdout``, ``stderr`` and the folder for temporary files are.
+            setting: one of `SETTINGS`, for a program that begins with its own imports; None: the process as it is.
+        """
+        (slot / "scratch").mkdir(parents=True, exist_ok=True)
+        self._ours.send((words, folder, slot, setting))
+
+    def end(self, most_seconds: float) -> tuple[int, int]:
+        """Its exit code and the most memory that was resident; it is killed when it has taken so long, or too much."""
+        until = time.monotonic() + most_seconds
+        while self._ended is None:
+            pid, status, usage = os.wait4(self._pid, os.WNOHANG)
+            if pid:
+                self._ours.close()
+                self._ended = os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+                break
+            if time.monotonic() > until or resident_bytes(self._pid) > MOST_BYTES:
+                with contextlib.suppress(ProcessLookupError):  # it has no group of its own before it has begun
+                    os.killpg(self._pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+            time.sleep(_LOOK_EVERY_S)
+        return self._ended
+
+    def run(self, words: Sequence[str], folder: Path, setting: str | None = None, address: str = "") -> Ran:
+        """Run a command and give back what it left; files beside its folder hold what it says."""
+        slot, before, begun = folder.parent, _digests(folder), time.monotonic()
+        self.start([word.replace(ADDRESS, address) for word in words], folder, slot, setting)
+        code, peak = self.end(MOST_SECONDS)
+        seconds, after = time.monotonic() - begun, _digests(folder)
+        texts = [(slot / name).read_bytes().decode("utf-8", "replace") for name in ("stdout", "stderr")]
+        out, err = (text.replace(address, ADDRESS) if address else text for text in texts)
+        err += "".join(path.read_text(errors="replace") for path in sorted(slot.glob("scratch/simlab-bug-*.txt")))
+        names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        files = {name: _said_in(folder / name) if name in after else "gone" for name in names}
+        return Ran(code, out, err, seconds, peak, files if code >= 0 else {})
+
+
+def _child(main: Main, words: Sequence[str], folder: Path, slot: Path, setting: str | None) -> int:
+    """What the process does with a command; the exit code that a program would end with."""
+    os.setsid()
+    os.chdir(folder)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(slot / "scratch")
+    writes = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, path in enumerate((Path("/dev/null"), slot / "stdout", slot / "stderr")):
+        opened = os.open(path, writes if number else os.O_RDONLY)
+        os.dup2(opened, number)
+        os.close(opened)
+    if setting is not None:
+        somewhere = SETTINGS[setting]
+        environment = {name: text for name, text in (os.environ | somewhere.changed).items() if text is not None}
+        typed = [*somewhere.starts, sys.executable, "-m", "simlab", *words]
+        os.execvpe(typed[0], typed, environment)
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - to the end
+    code = 1
+    try:
+        code = main(words)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
+            code = end.code or 0
+        else:
+            print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - the interpreter, whose place this takes, catches everything
         traceback.print_exc()
-        return 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    return code & 0xFF
 
 
-def run_whole(command: Command, folder: Path, address: str = "", starts: Sequence[str] = ()) -> Ran:
-    """Run a command as a process of its own, which is ended where it takes too long or too much."""
-    before = prepare_outs(folder, command)
-    said = (folder.parent / "stdout", folder.parent / "stderr")
-    begun, peak = time.monotonic(), 0
-    setting = SETTINGS[command.setting] if command.setting else Setting()
-    changed = {"TMPDIR": str(scratch(folder)), **setting.changed}
-    with said[0].open("wb") as out, said[1].open("wb") as err:
-        process = subprocess.Popen(
-            [*setting.starts, *(starts or (sys.executable, "-m", "simlab")), *words_of(command, address)],
-            cwd=folder,
-            env={name: text for name, text in (os.environ | changed).items() if text is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
-        while process.poll() is None:
-            peak = max(peak, peak_bytes(process.pid))
-            if peak > MOST_BYTES or time.monotonic() - begun > MOST_SECONDS:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            time.sleep(_A_MOMENT_S)
-    ran = _ran(process.returncode, folder, command, before, said, time.monotonic() - begun, peak, address)
-    if not setting.is_silent:
-        return ran
-    # What was said is lost; that a refusal is one sentence is seen where somebody can read it.
-    said_so = "simlab: not to be read\n" if ran.code == PERSON_CAN_FIX and not ran.err.strip() else ran.err
-    return replace(ran, err=said_so, figures={name: text for name, text in ran.figures.items() if name != "stdout"})
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process now; 0 where it has ended, or the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
-def _ran(
-    code: int,
-    folder: Path,
-    command: Command,
-    before: Mapping[str, str],
-    said: tuple[Path, Path],
-    seconds: float,
-    peak: int,
-    address: str,
-) -> Ran:
-    out, err = (path.read_bytes().decode("utf-8", "replace") for path in said)
-    out, err = (text.replace(address, ADDRESS) if address else text for text in (out, err))
-    err += "".join(path.read_text(errors="replace") for path in sorted(scratch(folder).glob("simlab-bug-*.txt")))
-    figures = {"stdout": canonical(out), **figures_of(folder, command)} if code >= 0 else {}
-    left = left_in(folder) | {name: "changed" for name, digest in before.items() if digest != digest_of(folder / name)}
-    return Ran(code, out, err, seconds, peak, figures, left)
-
-
-def digest_of(path: Path) -> str:
-    """What tells the bytes of a file, or of a folder's files, from others; empty where there is none."""
-    if path.is_dir():
-        return " ".join(f"{one.name} {file_sha256(one)}" for one in sorted(path.rglob("*")) if one.is_file())
-    return file_sha256(path) if path.is_file() else ""
-
-
-def figures_of(folder: Path, command: Command) -> dict[str, str]:
-    """What the files say that a command wrote."""
-    others = [folder / name for name in command.outs if not name.startswith(OUT) and (folder / name).is_file()]
-    paths = [*sorted(path for path in (folder / OUT).rglob("*") if path.is_file()), *others]
-    return {path.relative_to(folder).as_posix(): _said_in(path) for path in paths}
+def _digests(folder: Path) -> dict[str, str]:
+    """What tells the bytes of each regular file in a folder from others, by their names."""
+    digests = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_file() and not path.is_symlink() and _KEPT_DECODED not in name.parts:
+            with contextlib.suppress(PermissionError):
+                digests[name.as_posix()] = file_sha256(path)
+    return digests
 
 
 def _said_in(path: Path) -> str:
+    """What a file says, in a form that is the same for the same figures."""
     if path.suffix != ".parquet":
         return canonical(path.read_bytes().decode("utf-8", "replace"))
     try:
@@ -197,69 +248,9 @@ def _said_in(path: Path) -> str:
     return "\n".join(f"{name} {rows.schema[name]} {rows[name].to_list()}" for name in rows.columns)
 
 
-@contextlib.contextmanager
-def _captured(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """What is written to standard output and standard error, by compiled code too, goes to files."""
-    paths = (folder.parent / "stdout", folder.parent / "stderr")
-    kept = os.dup(1), os.dup(2)
+def canonical(text: str) -> str:
+    """A text, as JSON in one form if it is JSON."""
     try:
-        for number, path in zip((1, 2), paths, strict=True):
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(made, number)
-            os.close(made)
-        yield paths
-    finally:
-        for stream, number, before in zip((sys.stdout, sys.stderr), (1, 2), kept, strict=True):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-            os.dup2(before, number)
-            os.close(before)
-
-
-State = tuple[TextIO, TextIO, int]
-
-
-def own_streams() -> State:
-    """Give this process streams of its own, whatever stood in their place; returns what commands must leave alone."""
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-    return sys.stdout, sys.stderr, sys.getrecursionlimit()
-
-
-def is_spoiled(first: State) -> bool:
-    """Whether a command has changed this process, so that it is no place for another one."""
-    return (sys.stdout, sys.stderr, sys.getrecursionlimit()) != first or first[0].closed or first[1].closed
-
-
-def clear_caches() -> None:
-    """Empty what functions of the product remember, so that each command begins as a new process does."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "simlab":
-            for value in list(vars(module).values()):
-                if callable(clear := getattr(value, "cache_clear", None)):
-                    clear()
-
-
-def _clear_peak() -> None:
-    """Begin anew to count resident memory, where the system lets a process do so."""
-    gc.collect(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
-
-
-def peak_bytes(pid: int) -> int:
-    """Resident memory of a process, at most; 0 where it has ended, or the system does not say."""
-    return _status(pid).get("VmHWM", 0)
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process now; 0 where it has ended, or the system does not say."""
-    return _status(pid).get("VmRSS", 0)
-
-
-def _status(pid: int) -> Mapping[str, int]:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return {}
-    sizes = (line.split() for line in lines if line.startswith("Vm"))
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in sizes}
+        return json.dumps(json.loads(text), sort_keys=True, indent=1)
+    except ValueError:
+        return text

@@ -11,7 +11,7 @@ from http_servers import answering
 FAULT = "fault.txt"
 """A file in the folder that names a fault, one of `FAULTS`, and a part of the path that it befalls."""
 
-LENGTHS: dict[str, Callable[[int], str]] = {
+_LENGTHS: dict[str, Callable[[int], str]] = {
     "other length": lambda size: str(size + 7),
     "a length of 5,000 digits": lambda _: "9" * 5000,
     "a length below zero": lambda _: "-1",
@@ -20,7 +20,7 @@ LENGTHS: dict[str, Callable[[int], str]] = {
 }
 """What is said of the bytes that follow, where that is not so."""
 
-FAULTS = ("short", "refused", "missing", "longer", "endless redirect", "endless", "a byte a connection", *LENGTHS)
+FAULTS = ("short", "refused", "missing", "longer", "endless redirect", "endless", "a byte a connection", *_LENGTHS)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -29,36 +29,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         name = unquote(urlparse(self.path).path).lstrip("/")
-        path, fault = self.folder / name, self._fault(name)
-        if fault == "refused":
-            self._send(403, b"no")
-        elif fault == "endless redirect":
-            self._send(302, b"", location=self.path)
-        elif fault == "missing" or not path.is_file():
-            self._send(404, b"")
-        else:
-            self._send(200, path.read_bytes(), fault)
-
-    def _fault(self, name: str) -> str:
-        path = self.folder / FAULT
-        fault, _, befalls = path.read_text().partition("\n") if path.is_file() else ("", "", "")
-        return fault if fault and befalls in name else ""
-
-    def _send(self, status: int, body: bytes, fault: str = "", location: str = "") -> None:
-        self.send_response(status)
-        if location:
-            self.send_header("Location", location)
-        if fault == "longer":
-            body += b"\0" * 100
+        path, told = self.folder / name, self.folder / FAULT
+        fault, _, befalls = told.read_text().partition("\n") if told.is_file() else ("", "", "")
+        fault = fault if befalls in name else ""
+        is_there = path.is_file() and fault != "missing"
+        statuses = {"refused": 403, "endless redirect": 302}
+        self.send_response(statuses.get(fault, 200 if is_there else 404))
+        body = path.read_bytes() if is_there and fault not in statuses else b""
+        body += bytes(100) if fault == "longer" else b""
+        if fault == "endless redirect":
+            self.send_header("Location", self.path)
         if fault != "endless":
-            self.send_header("Content-Length", LENGTHS.get(fault, str)(len(body)))
+            self.send_header("Content-Length", _LENGTHS.get(fault, str)(len(body)))
         self.end_headers()
         sent = {"short": len(body) // 2, "a byte a connection": 1}
         with contextlib.suppress(ConnectionError):
             self.wfile.write(body[: sent.get(fault, len(body))])
             while fault == "endless":
                 self.wfile.write(bytes(1 << 16))
-        self.close_connection = fault in ("short", "endless", "a byte a connection", *LENGTHS)
+        self.close_connection = fault in ("endless", *sent, *_LENGTHS)
 
 
 def serving_folder(folder: Path) -> contextlib.AbstractContextManager[str]:

@@ -1,18 +1,14 @@
 """What do the checks of every read cost, beside the replay that they are made for?
 
-The same work is done in turn with the checks and with nothing in their place, so that what else the machine does slows
-both: a whole process of `simlab replay` on the packaged trace, by seconds of the processor and of the wall, and the
-reading and replaying of as many shards as come to a million positions.
+The same work is done in turn with the checks and with nothing in their place: a whole process of `simlab replay` on the
+packaged trace, and the reading and replaying of as many shards as come to a million positions.
 """
 
-import argparse
-import resource
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from in_turn import asked_for, compared, program
 
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
@@ -30,83 +26,27 @@ CHECKS = (
 """All that a replay's reads are held to; with nothing in its place, a trace is read as it comes."""
 
 REPLAY = """
-import sys
 from simlab.cli.main import main
 main(["replay", "-p", "chain", "-p", "ddtree:budget=8/16/64"])
 """
-WITHOUT = """
-from simlab.traces import reader
-from simlab.traces.format import files, shards
-for module, names in ((shards, ("draft_fault", "refuse", "check_holds")), (reader, ("check_texts", "check_holds")),
-                      (files, ("check_size",))):
-    for name in names:
-        setattr(module, name, lambda *_: 0)
-"""
+WITHOUT = "import importlib\n" + "".join(
+    f"importlib.import_module({module.__name__!r}).{name} = lambda *_: 0\n"
+    for module, names in CHECKS
+    for name in names
+)
 
 
 @contextmanager
-def unchecked() -> Iterator[None]:
-    """Nothing is checked inside."""
+def replaced(instead: Callable[[str, Callable[..., object]], Callable[..., object]]) -> Iterator[None]:
+    """Each check has another function in its place inside, made from its name and itself."""
     before = [(module, name, getattr(module, name)) for module, names in CHECKS for name in names]
-    for module, name, _ in before:
-        setattr(module, name, lambda *_: 0)
+    for module, name, function in before:
+        setattr(module, name, instead(name, function))
     try:
         yield
     finally:
         for module, name, function in before:
             setattr(module, name, function)
-
-
-def process(program: str) -> tuple[float, float]:
-    """Seconds of the processor and of the wall."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
-
-
-def seconds_of(work: Callable[[], None]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def in_processes(pairs: int) -> None:
-    process(REPLAY)
-    process(WITHOUT + REPLAY)
-    found = [(process(REPLAY), process(WITHOUT + REPLAY)) for _ in range(pairs)]
-    for index, what in enumerate(("seconds of the processor", "seconds of the wall")):
-        ratios = sorted(with_[index] / without[index] for with_, without in found)
-        pooled = sum(one[index] for one, _ in found) / sum(one[index] for _, one in found)
-        least = min(one[index] for one, _ in found) / min(one[index] for _, one in found)
-        print(
-            f"a process of `simlab replay` on the packaged trace, {what}: {statistics.median(ratios):.3f} x with the "
-            f"checks (median of {pairs} pairs, middle half {ratios[pairs // 4]:.3f} to {ratios[-1 - pairs // 4]:.3f}; "
-            f"pooled {pooled:.3f}, fastest of each {least:.3f}; {min(one[index] for one, _ in found):.2f} s)"
-        )
-
-
-def million(trace: Trace, positions: int) -> None:
-    """Read and replay the packaged trace again and again, by turns with the checks and without."""
-    num = sum(len(text.text) - 1 for text in trace.texts)
-    replay = Replay([(DDTree(64), None)])
-
-    def work() -> None:
-        _sizes.cache_clear()  # a long trace has another file in each shard
-        for texts in trace.recorded_texts(trace.draft_name(), most_roots=ROOTS_AT_ONCE):
-            replay.sums(texts)
-
-    work()
-    checked = plain = 0.0
-    times = -(-positions // num)
-    for _ in range(times):
-        checked += seconds_of(work)
-        with unchecked():
-            plain += seconds_of(work)
-    print(
-        f"reading and replaying {times * num:,} positions in {times} shards (ddtree:budget=64): "
-        f"{checked / plain:.3f} x with the checks ({checked:.1f} s and {plain:.1f} s of the processor)"
-    )
 
 
 def only(trace: Trace) -> None:
@@ -116,38 +56,43 @@ def only(trace: Trace) -> None:
     def timed(name: str, function: Callable[..., object]) -> Callable[..., object]:
         def timing(*given: object) -> object:
             start = time.perf_counter()
-            found = function(*given)
-            taken[name] = taken.get(name, 0.0) + time.perf_counter() - start
-            return found
+            try:
+                return function(*given)
+            finally:
+                taken[name] = taken.get(name, 0.0) + time.perf_counter() - start
 
         return timing
 
-    before = [(module, name, getattr(module, name)) for module, names in CHECKS for name in names]
     best: dict[str, float] = {}
-    num = 0
-    for module, name, function in before:
-        setattr(module, name, timed(name, function))
-    for _ in range(10):
-        taken.clear()
-        _sizes.cache_clear()
-        again = open_trace(trace.location)
-        num = sum(len(texts.rows.ids) for texts in again.recorded_texts(again.draft_name()) if texts.rows is not None)
-        best = {name: min(seconds, best.get(name, seconds)) for name, seconds in taken.items()}
-    for module, name, function in before:
-        setattr(module, name, function)
+    with replaced(timed):
+        for _ in range(10):
+            taken.clear()
+            _sizes.cache_clear()
+            again = open_trace(trace.location)
+            sum(1 for _ in again.recorded_texts(again.draft_name()))
+            best = {name: min(seconds, best.get(name, seconds)) for name, seconds in taken.items()}
     parts = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in best.items())
-    print(f"opening and reading the packaged trace once ({num:,} candidates), the best of ten: {parts}")
+    print(f"opening and reading the packaged trace once, the best of ten: {parts}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20, help="of processes")
-    parser.add_argument("--positions", type=int, default=1_000_000)
-    given = parser.parse_args()
+    asked = asked_for(__doc__, pairs=20, positions=1_000_000)
     trace = open_trace(packaged_trace())
     only(trace)
-    million(trace, given.positions)
-    in_processes(given.pairs)
+    replay = Replay([(DDTree(64), None)])
+
+    def checked() -> None:
+        _sizes.cache_clear()  # a long trace has another file in each shard
+        for texts in trace.recorded_texts(trace.draft_name(), most_roots=ROOTS_AT_ONCE):
+            replay.sums(texts)
+
+    def plain() -> None:
+        with replaced(lambda *_: lambda *_: 0):
+            checked()
+
+    shards_read = -(-asked.positions // sum(len(text.text) - 1 for text in trace.texts))
+    compared({"a shard of ddtree:budget=64": plain, "the same, checked": checked}, shards_read, unit="ms")
+    compared({"simlab replay": program("-c", WITHOUT + REPLAY), "checked": program("-c", REPLAY)}, asked.pairs)
 
 
 if __name__ == "__main__":

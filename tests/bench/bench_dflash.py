@@ -2,18 +2,17 @@
 
 The chain by `dflash.model.dflash_generate` and by our runner, and a tree of eight in our runner, in turn in one
 process, greedy; prefill is left out on both sides. Theirs runs transformers' attention and its growing cache.
-After the first prompt, which warms up, each has a line with the ratio so far; ``--seconds`` are counted from there.
+No other prompt is begun when ``--seconds`` are over, counted from the first, which warms up.
 """
 
-import argparse
 import importlib
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from in_turn import asked_for, compared
 from transformers import AutoModelForCausalLM
 
 from simlab.draft import Prompt
@@ -22,7 +21,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
-from simlab.real_runner.execution.executions import EAGER, EXECUTIONS
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import Models, dtype_of, load_models
 from simlab.real_runner.networks.drafter import PACKAGED, find_drafter
 from simlab.real_runner.targets import builtin
@@ -39,72 +38,55 @@ def theirs(models: tuple[Any, Any], prompt: Prompt, num_tokens: int, stop: list[
     """Seconds a token, and the text."""
     drafter, target = models
     ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None].to(target.device)
-    found = released.dflash_generate(drafter, target, ids, num_tokens, stop, return_stats=True)
-    text = found.output_ids[0, found.num_input_tokens :].tolist()
-    return found.time_per_output_token * found.num_output_tokens / max(len(text) - 1, 1), text
+    answer = released.dflash_generate(drafter, target, ids, num_tokens, stop, return_stats=True)
+    text = answer.output_ids[0, answer.num_input_tokens :].tolist()
+    return answer.time_per_output_token * answer.num_output_tokens / max(len(text) - 1, 1), text
 
 
 def ours(models: Models, policy: AnyPolicy, prompt: Prompt, num_tokens: int) -> tuple[float, list[int]]:
     """Seconds a token, and the text."""
-    found = decode(models, policy, prompt, GREEDY, num_tokens, clock_of(models.target.device))
-    text = found.text.tolist()
-    return sum(one.seconds.total_s for one in found.rounds) / max(len(text) - 1, 1), text
-
-
-def median_ratio(values: list[float], others: list[float]) -> float:
-    return statistics.median(value / other for value, other in zip(values, others, strict=True))
+    ran = decode(models, policy, prompt, GREEDY, num_tokens, clock_of(models.target.device))
+    text = ran.text.tolist()
+    return sum(each.seconds.total_s for each in ran.rounds) / max(len(text) - 1, 1), text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seconds", type=float, default=30.0, help="end after the prompt during which these are over")
-    parser.add_argument("--execution", choices=EXECUTIONS, default=EAGER, help="of ours")
-    arguments = parser.parse_args()
-    dtype = dtype_of(arguments.dtype)
-    if arguments.device == "cpu":
+    asked = asked_for(__doc__, prompts=8, tokens=96, dtype="float32", device="cpu", seconds=30.0, execution=EAGER)
+    dtype = dtype_of(asked.dtype)
+    if asked.device == "cpu":
         # Their clock asks CUDA to finish, also where there is none.
         released._cuda_time = time.perf_counter
-    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device, execution=arguments.execution)
+    models = load_models(builtin.NAME, PACKAGED, asked.dtype, asked.device, execution=asked.execution)
     target: Any = AutoModelForCausalLM.from_pretrained(str(builtin.builtin_target_dir()), dtype=dtype)
     drafter = released.DFlashDraftModel.from_pretrained(find_drafter(PACKAGED).folder, dtype=dtype)
-    pair = (drafter.eval().to(arguments.device), target.eval().to(arguments.device))
-    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: arguments.prompts]
+    pair = (drafter.eval().to(asked.device), target.eval().to(asked.device))
+    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: asked.prompts]
     stop = list(models.target.stop_token_ids)
     (tree,) = parse_policies(["ddtree:budget=8"])
+    texts: dict[str, list[list[int]]] = {}
+
+    def by_prompt(name: str, decoded: Callable[[Prompt], tuple[float, list[int]]]) -> Callable[[], float]:
+        """A work that takes the next prompt each time; the first warms up."""
+        texts[name], waiting = [], iter([prompts[0], *prompts])
+
+        def run() -> float:
+            seconds, text = decoded(next(waiting))
+            texts[name].append(text)
+            return seconds
+
+        return run
+
     paths: dict[str, Callable[[Prompt], tuple[float, list[int]]]] = {
-        "simlab, chain": lambda prompt: ours(models, Chain(), prompt, arguments.tokens),
-        "dflash 0.1.0, chain": lambda prompt: theirs(pair, prompt, arguments.tokens, stop),
-        "simlab, ddtree:budget=8": lambda prompt: ours(models, tree.policy, prompt, arguments.tokens),
+        "simlab, chain": lambda prompt: ours(models, Chain(), prompt, asked.tokens),
+        "dflash 0.1.0, chain": lambda prompt: theirs(pair, prompt, asked.tokens, stop),
+        "simlab, ddtree:budget=8": lambda prompt: ours(models, tree.policy, prompt, asked.tokens),
     }
-    found: dict[str, list[float]] = {name: [] for name in paths}
-    alike, ends = 0, 0.0
-    for number, prompt in enumerate([prompts[0], *prompts]):
-        order = list(paths.items())
-        texts = {}
-        for name, path in order if number % 2 else order[::-1]:
-            seconds, texts[name] = path(prompt)
-            if number:
-                found[name].append(seconds)
-        if not number:
-            print("warmed up", flush=True)
-            ends = time.perf_counter() + arguments.seconds
-            continue
-        alike += len({tuple(text) for text in texts.values()}) == 1
-        ratio = median_ratio(found["dflash 0.1.0, chain"], found["simlab, chain"])
-        print(f"prompt {number} of {len(prompts)}: dflash's chain {ratio:.2f} of simlab's", flush=True)
-        if time.perf_counter() >= ends:
-            break
-    for name, all_s in found.items():
-        ratio = median_ratio(all_s, found["simlab, chain"])
-        print(f"{name:26} {1e3 * statistics.median(all_s):.1f} ms a token, {ratio:.2f} of simlab's chain")
-    num = len(found["simlab, chain"])
+    works = {name: by_prompt(name, decoded) for name, decoded in paths.items()}
+    compared(works, len(prompts), unit="ms a token", most_seconds=asked.seconds)
+    alike = [all(text == others[0] for text in others) for others in zip(*texts.values(), strict=True)]
     print(
-        f"{num} prompts, up to {arguments.tokens} tokens, {arguments.dtype}, {arguments.device}, "
-        f"ours {arguments.execution}, {torch.get_num_threads()} threads; texts alike in {alike} of {num}"
+        f"a run is a prompt of up to {asked.tokens} tokens, {asked.dtype}, {asked.device}, ours {asked.execution}, "
+        f"{torch.get_num_threads()} threads; texts alike in {sum(alike[1:])} of {len(alike) - 1}"
     )
 
 

@@ -1,18 +1,19 @@
 """What a round takes eager and compiled: both pairs of models in one process, in turn, on the same prompts."""
 
-import argparse
 import time
 
 import numpy as np
 import torch
+from in_turn import Work, asked_for, compared
 from torch._dynamo.utils import counters
 
+from simlab.draft import Prompt
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policy import is_plain_decoding
+from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.execution.executions import COMPILED, EAGER
-from simlab.real_runner.models import load_models
+from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.networks.drafter import PACKAGED
 from simlab.real_runner.targets import builtin
 from simlab.sampling.choice import Sampling
@@ -21,53 +22,38 @@ from simlab.traces.reader import open_trace, packaged_trace
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 
 
+def rounds(models: Models, policy: AnyPolicy, prompts: list[Prompt], tokens: int, texts: set[tuple[int, ...]]) -> Work:
+    """Decodes all prompts; gives back the median seconds of a round, and adds the texts to others."""
+
+    def run() -> float:
+        clock = clock_of(models.target.device)
+        ran = [decode(models, policy, prompt, GREEDY, tokens, clock) for prompt in prompts]
+        texts.update((number, *one.text.tolist()) for number, one in enumerate(ran))
+        return float(np.median([each.seconds.total_s for one in ran for each in one.rounds]))
+
+    return run
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", default=builtin.NAME)
-    parser.add_argument("--draft", default=PACKAGED)
-    parser.add_argument("--policies", nargs="+", default=["ar", "chain", "ddtree:budget=16"])
-    parser.add_argument("--prompts", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int)
-    arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    clock = clock_of(torch.device(arguments.device))
+    asked = asked_for(__doc__, target=builtin.NAME, draft=PACKAGED, policies=("ar", "chain", "ddtree:budget=16"),
+                      prompts=3, repeats=3, tokens=48, dtype="bfloat16", device="cpu", threads=0)  # fmt: skip
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
     models = {}
     for execution in (EAGER, COMPILED):
         start = time.perf_counter()
-        models[execution] = load_models(
-            arguments.target, arguments.draft, arguments.dtype, arguments.device, execution=execution
-        )
+        models[execution] = load_models(asked.target, asked.draft, asked.dtype, asked.device, execution=execution)
         print(f"{execution}: loaded in {time.perf_counter() - start:.1f} s")
     num_compiled = counters["stats"]["unique_graphs"]
-    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: arguments.prompts]
-    policies = parse_policies(arguments.policies)
-    seconds: dict[tuple[str, str], list[float]] = {}
-    texts: dict[tuple[str, str, str], list[int]] = {}
-    for repeat in range(arguments.repeats + 1):
-        order = list(models) if repeat % 2 else list(models)[::-1]
-        for prompt in prompts:
-            for policy in policies:
-                for execution in order:
-                    ran = decode(models[execution], policy.policy, prompt, GREEDY, arguments.tokens, clock)
-                    texts[policy.label, execution, prompt.prompt_id] = ran.text.tolist()
-                    if repeat:
-                        own = [one.seconds.total_s for one in ran.rounds]
-                        seconds.setdefault((policy.label, execution), []).extend(own)
-    for policy in policies:
-        eager, compiled = (1000 * np.median(seconds[policy.label, execution]) for execution in (EAGER, COMPILED))
-        same = sum(
-            texts[policy.label, EAGER, p.prompt_id] == texts[policy.label, COMPILED, p.prompt_id] for p in prompts
-        )
-        of = "token" if is_plain_decoding(policy.policy) else "round"
-        print(
-            f"{policy.label}: {eager:.2f} ms a {of} eager, {compiled:.2f} ms compiled ({compiled / eager:.2f}); "
-            f"same text in {same} of {len(prompts)}"
-        )
+    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: asked.prompts]
+    for policy in parse_policies(asked.policies):
+        texts = set[tuple[int, ...]]()
+        works = {
+            f"{policy.label}, {name}": rounds(models[name], policy.policy, prompts, asked.tokens, texts)
+            for name in models
+        }
+        compared(works, asked.repeats, unit="ms a round")
+        print(f"{len(texts)} texts of {len(prompts)} prompts: as many where all are alike")
     print(f"{counters['stats']['unique_graphs'] - num_compiled} regions compiled after loading")
 
 

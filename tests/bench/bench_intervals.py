@@ -6,12 +6,12 @@ are known; every interval is made as tables and comparisons make theirs. Seeds a
     PYTHONPATH=tests/helpers python tests/bench/bench_intervals.py --repeats 10000
 """
 
-import argparse
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from in_turn import asked_for
 from uneven_prompts import MEASURES, MadeUpPrompts, RecordedPrompts, no_prices, packaged_sums
 
 from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
@@ -215,9 +215,7 @@ def other_table(repeats: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=1000, help="sets of prompts for each figure of the first tables")
-    options = parser.parse_args()
+    options = asked_for(__doc__, repeats=1000)
     few = options.repeats // 5
     print(f"level {percent(LEVEL)} %; the first three tables: {options.repeats} sets of prompts a figure, then {few}\n")
     parts = test_table(few), group_table(few), stop_table(few), other_table(few)

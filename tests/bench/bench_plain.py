@@ -4,13 +4,12 @@ One text, greedy, by our own loop and by transformers' `generate` with its growi
 cache, in turn in one process. The fastest of them must be ours.
 """
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from in_turn import asked_for, compared
 from transformers import AutoModelForCausalLM
 
 from simlab.draft import Prompt
@@ -45,35 +44,19 @@ def theirs(model: torch.nn.Module, prompt: list[int], num_tokens: int, cache: st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--dtype", default="bfloat16")
-    arguments = parser.parse_args()
-    target = load_target(builtin.NAME, dtype_of(arguments.dtype))
-    place = str(builtin.builtin_target_dir())
-    library = AutoModelForCausalLM.from_pretrained(place, dtype=dtype_of(arguments.dtype), attn_implementation="sdpa")
+    asked = asked_for(__doc__, repeats=5, tokens=96, dtype="bfloat16")
+    dtype, place = dtype_of(asked.dtype), str(builtin.builtin_target_dir())
+    target = load_target(builtin.NAME, dtype)
+    library = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, attn_implementation="sdpa")
     assert target.model.config._attn_implementation == OURS
     prompt = target.tokenizer.encode("A chain of tokens is drafted, and a tree of them is verified. " * 20)[:200]
-    paths: dict[str, Callable[[], float]] = {
-        "simlab": lambda: ours(target, prompt, arguments.tokens),
-        "transformers, growing cache": lambda: theirs(library, prompt, arguments.tokens, None),
-        "transformers, static cache": lambda: theirs(library, prompt, arguments.tokens, "static"),
+    works = {
+        "simlab": lambda: ours(target, prompt, asked.tokens),
+        "transformers, growing cache": lambda: theirs(library, prompt, asked.tokens, None),
+        "transformers, static cache": lambda: theirs(library, prompt, asked.tokens, "static"),
     }
-    found: dict[str, list[float]] = {name: [] for name in paths}
-    for repeat in range(arguments.repeats + 1):
-        for name, path in paths.items():
-            seconds = path()
-            if repeat:
-                found[name].append(seconds)
-    for name, all_s in found.items():
-        ratio = statistics.median(value / own for value, own in zip(all_s, found["simlab"], strict=True))
-        shown = f"{1e3 * statistics.median(all_s):.1f} ms a token ({1e3 * min(all_s):.1f} to {1e3 * max(all_s):.1f})"
-        print(f"{name:28} {shown}, {ratio:.2f} of ours")
-    print(
-        f"{arguments.repeats} runs of {arguments.tokens} tokens after {len(prompt)}, {arguments.dtype}, "
-        f"{torch.get_num_threads()} threads"
-    )
+    compared(works, asked.repeats, unit="ms a token", wanted="none faster than simlab")
+    print(f"{asked.tokens} tokens after {len(prompt)}, {asked.dtype}, {torch.get_num_threads()} threads")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ the text's positions, and the drafter's passes over all roots, up to its logits.
 choose and to order candidates, to make statistics, and to write and seal files.
 """
 
-import argparse
 import json
 import tempfile
-import time
-from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import torch
+from in_turn import Seconds, Work, asked_for, compared
 
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.drafters.dense import draft_logits
@@ -27,19 +26,8 @@ from simlab.sampling.choice import Sampling
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.reader import open_trace
 
-MOST_TIMES = 1.5
-"""The aim on a GPU."""
-
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 PROMPTS = Path(recording.__file__).parents[2] / "data" / "demo_prompts.jsonl"
-
-
-def seconds_of(device: str, work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    if device != "cpu":
-        torch.accelerator.synchronize(torch.device(device))
-    return time.perf_counter() - start
 
 
 def decoding(models: Models, records: list[SequenceRecord], batch_size: int, most: int) -> None:
@@ -68,59 +56,59 @@ def passes(models: Models, records: list[SequenceRecord]) -> None:
                 pass
 
 
-def write_prompts(path: Path, source: Path, number: int) -> None:
-    """So many prompts, those of a file again and again."""
-    rows = [json.loads(line) for line in source.read_text().splitlines()]
-    path.write_text("".join(json.dumps(rows[n % len(rows)] | {"id": str(n)}) + "\n" for n in range(number)))
+def finished(device: str, work: Work) -> Work:
+    """A work that ends when the device has done it."""
+
+    def run() -> None:
+        work()
+        if device != "cpu":
+            torch.accelerator.synchronize(torch.device(device))
+
+    return run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", default=builtin.NAME)
-    parser.add_argument("--draft", default=PACKAGED)
-    parser.add_argument("--file", type=Path, default=PROMPTS, help="prompts")
-    parser.add_argument("--prompts", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=2, help="the first is not counted where there are more")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args()
-    found = list[tuple[float, float, float, int]]()
-    with tempfile.TemporaryDirectory() as folder:
-        prompts = Path(folder, "prompts.jsonl")
-        write_prompts(prompts, asked.file, asked.prompts)
-        for repeat in range(asked.repeats):
-            options = RecordOptions(
+    asked = asked_for(__doc__, target=builtin.NAME, draft=PACKAGED, file=PROMPTS, prompts=2, tokens=16, batch_size=32,
+                      repeats=2, dtype="float32", device="cpu")  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        folder, numbers = Path(name), count()
+        rows = [json.loads(line) for line in asked.file.read_text().splitlines()]
+        lines = [json.dumps(rows[n % len(rows)] | {"id": str(n)}) for n in range(asked.prompts)]
+        (folder / "prompts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+        def options() -> RecordOptions:
+            """How a trace is recorded into a folder of its own."""
+            return RecordOptions(
                 asked.target,
                 asked.draft,
-                out=f"{folder}/{repeat}",
-                prompts=prompts,
+                out=folder / str(next(numbers)),
+                prompts=folder / "prompts.jsonl",
                 dtype=asked.dtype,
                 device=(asked.device,),
                 batch_size=asked.batch_size,
                 max_new_tokens=asked.tokens,
             )
-            if not repeat:
-                loaded = recording.load(options)
-                recording.load = lambda options: loaded  # noqa: B023 - what is measured begins with loaded models
-            whole = seconds_of(asked.device, lambda: recording.record(options))  # noqa: B023 - run at once
-            records = list(open_trace(f"{folder}/{repeat}").records())
-            own = seconds_of(asked.device, lambda: decoding(loaded[0], records, asked.batch_size, asked.tokens))  # noqa: B023
-            drafted = seconds_of(asked.device, lambda: passes(loaded[0], records))  # noqa: B023
-            positions = sum(len(record.text) for record in records)
-            found.append((whole, own, drafted, positions))
-            print(
-                f"{positions} positions, {positions / whole:.0f} a second: {whole:.2f} s; decoding alone {own:.2f} s, "
-                f"passes over texts and roots {drafted:.2f} s, recording / both {whole / (own + drafted):.2f}"
-            )
-    # Each is the least of its own: what else runs on the machine only adds.
-    whole, own, drafted, positions = map(min, zip(*(found[1:] or found), strict=True))
-    beside = 1e6 * (whole - own - drafted) / positions
-    times = whole / (own + drafted)
-    print(f"least of each: {positions / whole:.0f} positions a second, {times:.2f} times the own passes")
-    print(f"{beside:.0f} ms beside these per 1000 positions; {asked.dtype}, {asked.device}, {asked.batch_size} a batch")
-    print(f"within {MOST_TIMES} times the own passes: {'yes' if times <= MOST_TIMES else 'no'}")
+
+        loaded = recording.load(options())
+        recording.load = lambda options: loaded  # what is measured begins with loaded models
+        first = options()
+        recording.record(first)
+        records = list(open_trace(str(first.out)).records())
+
+        def own_passes() -> None:
+            decoding(loaded[0], records, asked.batch_size, asked.tokens)
+            passes(loaded[0], records)
+
+        works = {
+            "decoding, passes over texts, roots": finished(asked.device, own_passes),
+            "recording": finished(asked.device, lambda: recording.record(options())),
+        }
+        ratios = compared(works, asked.repeats, wanted="at most 1.5 on a GPU")
+        seconds = Seconds.of(works["recording"]).wall
+    positions = sum(len(record.text) for record in records)
+    print(f"{positions} positions, {positions / seconds:.0f} a second in one more run; "
+          f"{1e6 * (1 - 1 / ratios['recording'].median) * seconds / positions:.0f} ms beside these per 1000 positions; "
+          f"{asked.dtype}, {asked.device}, {asked.batch_size} a batch")  # fmt: skip
 
 
 if __name__ == "__main__":

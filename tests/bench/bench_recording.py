@@ -5,13 +5,9 @@ one drafter forward (context, block, head, log-softmax) for every root. `record_
 and the selection and ordering of candidates, the trees of 512 nodes, ranks and statistics.
 """
 
-import argparse
-import statistics
-import time
-from collections.abc import Callable
-
 import numpy as np
 import torch
+from in_turn import asked_for, compared
 
 from simlab.draft import Prompt
 from simlab.real_runner.drafters.dense import draft_logits
@@ -20,11 +16,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.sources import AnsweredTurn
 from simlab.real_runner.record.texts import forward_text, record_text
 
-
-def seconds_of(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+NAMES = ("smollm2-135m", "dflash-smollm2-135m")
 
 
 @torch.inference_mode()
@@ -40,27 +32,18 @@ def floor(models: Models, tokens: torch.Tensor, prompt_length: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=256)
-    arguments = parser.parse_args()
-    models = load_models("smollm2-135m", "dflash-smollm2-135m", "float32", "cpu")
-    options = RecordOptions("smollm2-135m", "dflash-smollm2-135m", out=None, text_from="-")
+    asked = asked_for(__doc__, repeats=5, tokens=256)
+    models, options = load_models(*NAMES, "float32", "cpu"), RecordOptions(*NAMES, out=None, text_from="-")
     text = models.target.tokenizer.encode("A chain of tokens is drafted, and a tree of them is verified. " * 40)
-    prompt, answer = text[:100], text[100 : 100 + arguments.tokens]
-    answered = AnsweredTurn(
-        Prompt("bench", "bench", 0, 0, np.array(prompt, np.int32)), np.array(answer, np.int32), "length"
-    )
-    tokens = torch.tensor(prompt + answer)
-    ratios = []
-    for _ in range(arguments.repeats + 1):
-        least = seconds_of(lambda: floor(models, tokens, len(prompt)))
-        whole = seconds_of(lambda: record_text(options, models, 0, answered))
-        ratios.append(whole / least)
-        print(f"floor {least:.2f} s, recording {whole:.2f} s, ratio {whole / least:.2f}")
-    counted = ratios[1:]
-    print(f"recording / floor: median {statistics.median(counted):.2f}, {min(counted):.2f} to {max(counted):.2f}")
-    print(f"{len(counted)} runs, {len(answer)} positions, {torch.get_num_threads()} threads, float32")
+    prompt, answer = text[:100], text[100 : 100 + asked.tokens]
+    turn = Prompt("bench", "bench", 0, 0, np.array(prompt, np.int32))
+    answered = AnsweredTurn(turn, np.array(answer, np.int32), "length")
+    works = {
+        "floor": lambda: floor(models, torch.tensor(prompt + answer), len(prompt)),
+        "recording": lambda: record_text(options, models, 0, answered),
+    }
+    compared(works, asked.repeats)
+    print(f"{len(answer)} positions, {torch.get_num_threads()} threads, float32")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ texts and counted by the round. The synthetic trace has flat heads: many candida
 case for both.
 """
 
-import argparse
 import heapq
-import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from in_turn import Seconds, asked_for, compared, peak_gb
 
 from simlab.draft import Prompt
 from simlab.grid import to_grid
@@ -27,6 +26,7 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
+from simlab.sequence_replay import draft_source
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.totals import ROUNDS
 from simlab.traces.reader import open_trace, packaged_trace
@@ -92,17 +92,6 @@ class Case:
         return sum(len(text.text) - 1 for text in self.texts)
 
 
-def real(num_slow: int) -> Case:
-    trace = open_trace(packaged_trace())
-    start = time.perf_counter()
-    batches = list(trace.recorded_texts(trace.draft_name(), most_roots=ROOTS_AT_ONCE))
-    seconds = time.perf_counter() - start
-    case = Case("packaged trace", batches, num_slow)
-    num = case.num_positions
-    print(f"reading and decoding the packaged trace: {seconds:.2f} s, {num / seconds:,.0f} positions/s")
-    return case
-
-
 def flat(num_texts: int, num_slow: int, depth: int = 15, kept: int = 96) -> Case:
     """Texts of 200 tokens whose candidates all have about the same probability; one in four is right."""
     generator = np.random.default_rng(0)
@@ -113,10 +102,8 @@ def flat(num_texts: int, num_slow: int, depth: int = 15, kept: int = 96) -> Case
         ids = np.tile(np.arange(1000, 1000 + kept, dtype=np.int32), (200, depth, 1))
         ranks = np.where(generator.random((200, depth)) < 0.25, generator.integers(4, size=(200, depth)), -1)
         ranks[np.add.outer(np.arange(200), np.arange(depth)) >= 200] = -1
-        for t in range(200):
-            for d in range(min(depth, 200 - t)):
-                if ranks[t, d] >= 0:
-                    ids[t, d, ranks[t, d]] = text[t + 1 + d]
+        roots, depths = np.nonzero(ranks >= 0)
+        ids[roots, depths, ranks[roots, depths]] = text[roots + 1 + depths]
         counts = np.full((200, depth), kept, np.int32)
         rows = DraftRows(ids.ravel(), values.ravel(), counts, ranks.astype(np.int32))
         prompt = Prompt(str(number), "flat", 0, 0, np.arange(8, dtype=np.int32))
@@ -124,68 +111,45 @@ def flat(num_texts: int, num_slow: int, depth: int = 15, kept: int = 96) -> Case
     return Case("flat heads", [texts_of(texts[at : at + 8]) for at in range(0, num_texts, 8)], num_slow)
 
 
-def fast(case: Case, policies: Sequence[AnyPolicy], threads: int) -> tuple[float, list[int]]:
-    """Seconds, and the rounds of each policy; the best of ten, after one that compiles."""
-    best, rounds = float("inf"), [0]
+def fast(case: Case, policies: Sequence[AnyPolicy], threads: int) -> Callable[[], float]:
+    """A replay of all policies; it gives back its seconds for each round of the last one."""
     replay = Replay([(policy, None) for policy in policies])
-    with ThreadPoolExecutor(threads) as pool:
-        for turn in range(11):
+
+    def run() -> float:
+        with ThreadPoolExecutor(threads) as pool:
             start = time.perf_counter()
-            found = list(pool.map(replay.sums, case.batches))
+            sums = list(pool.map(replay.sums, case.batches))
             seconds = time.perf_counter() - start
-            best = min(best, seconds) if turn else best
-            rounds = np.sum([sums.counts[:, :, ROUNDS].sum(axis=1) for sums in found], axis=0).tolist()
-    return best, rounds
+        return seconds / sum(int(each.counts[-1, :, ROUNDS].sum()) for each in sums)
+
+    return run
 
 
-def slow(case: Case, budget: int) -> tuple[float, int]:
-    """Seconds and rounds of the heap on the first few texts."""
-    some = [(tables_of(one), one.text.tolist()) for one in case.texts[: case.num_slow]]
-    start = time.perf_counter()
-    found = [walk(tables, text, budget)[0] for tables, text in some]
-    return time.perf_counter() - start, sum(found)
+def slow(case: Case, budget: int) -> Callable[[], float]:
+    """The heap on the first few texts; it gives back its seconds for each round."""
+    some = [(tables_of(recorded), recorded.text.tolist()) for recorded in case.texts[: case.num_slow]]
 
-
-def compare(case: Case, name: str, policies: Sequence[AnyPolicy], budget: int) -> None:
-    """Two lines: the heap at one budget, simlab at all of the policies, on one thread and on two."""
-    slow_s, slow_rounds = slow(case, budget)
-    per_round = slow_s / slow_rounds
-    for threads in (1, 2):
-        fast_s, rounds = fast(case, policies, threads)
-        ratio = per_round * rounds[-1] / fast_s
-        print(
-            f"{case.name}, {name}, {threads} thread{'s' if threads > 1 else ''}: {ratio:,.0f} x "
-            f"(heap {1e6 * per_round:,.0f} us a round; simlab {1e3 * fast_s:.2f} ms for {sum(rounds):,} rounds of "
-            f"{len(policies)} budgets)"
-        )
-
-
-def copying_gb_per_s() -> float:
-    """How fast one thread of this machine copies memory, the best of five; bytes read."""
-    here = np.ones(1 << 26, np.uint8)
-    there, best = np.empty_like(here), float("inf")
-    for _ in range(5):
+    def run() -> float:
         start = time.perf_counter()
-        np.copyto(there, here)
-        best = min(best, time.perf_counter() - start)
-    return here.nbytes / best / 1e9
+        num_rounds = sum(walk(tables, text, budget)[0] for tables, text in some)
+        return (time.perf_counter() - start) / num_rounds
+
+    return run
 
 
-def distance_to_the_limit(case: Case, budget: int) -> None:
-    """Of all rows that rounds start at, reading the log-probabilities, the counts and the true ranks is the least."""
-    num_bytes = 0
+def copying(case: Case, budget: int) -> Callable[[], float]:
+    """What reading takes of the rows that rounds start at, as fast as one thread of this machine copies memory.
+
+    Of all rows, reading the log-probabilities, the counts and the true ranks is the least; seconds for each round.
+    """
+    here, num_bytes, num_rounds = np.ones(1 << 26, np.uint8), 0, 0
+    there = np.empty_like(here)
     for texts in case.batches:
-        found = Replay([(DDTree(budget), None)]).rounds(texts)[0]
-        roots = texts.roots
-        kept = int((roots.starts[found.roots + 1] - roots.starts[found.roots]).sum())
-        num_bytes += 4 * kept + 8 * roots.counts.shape[1] * len(found.roots)
-    seconds, _ = fast(case, [DDTree(budget)], 1)
-    speed = copying_gb_per_s()
-    print(
-        f"{case.name}, ddtree:budget={budget}: the rows hold {num_bytes / 1e6:.1f} MB; at {speed:.1f} GB/s, as memory "
-        f"is copied here, reading them takes {1e-6 * num_bytes / speed:.2f} ms; one thread takes "
-        f"{1e9 * seconds * speed / num_bytes:.1f} times as long"
-    )
+        starts, roots = Replay([(DDTree(budget), None)]).rounds(texts)[0].roots, texts.roots
+        kept = int((roots.starts[starts + 1] - roots.starts[starts]).sum())
+        num_bytes += 4 * kept + 8 * roots.counts.shape[1] * len(starts)
+        num_rounds += len(starts)
+    return lambda: Seconds.of(lambda: np.copyto(there, here)).wall * num_bytes / here.nbytes / num_rounds
 
 
 def many_scores(case: Case, num_maps: int, num_positions: int) -> None:
@@ -201,46 +165,42 @@ def many_scores(case: Case, num_maps: int, num_positions: int) -> None:
     times = -(-num_positions // case.num_positions)
     replay = Replay([(policy, None) for policy in policies])
     replay.sums(case.batches[0])
-    start = time.perf_counter()
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(replay.sums, case.batches * times))
+        seconds = Seconds.of(lambda: list(pool.map(replay.sums, case.batches * times))).wall
     print(
         f"{len(policies):,} configurations ({num_maps} calibrations x {len(budgets)} budgets) over "
-        f"{times * case.num_positions:,} positions ({case.name}, {times} times): "
-        f"{time.perf_counter() - start:.1f} s on two threads"
+        f"{times * case.num_positions:,} positions ({case.name}, {times} times): {seconds:.1f} s on two threads"
     )
 
 
-def select_times(case: Case, repeats: Callable[[], range]) -> None:
+def select_times(case: Case) -> None:
     """Microseconds of one `select`, as the runner calls it."""
-    from simlab.sequence_replay import draft_source
-
-    sequence = case.texts[0]
-    policy = DDTree(64)
+    sequence, policy = case.texts[0], DDTree(64)
     drafts = [draft_source(policy.needs, sequence)(t) for t in range(len(sequence.text) - 1)]
     policy.select(drafts[0])
-    start = time.perf_counter()
-    for _ in repeats():
-        for draft in drafts:
-            policy.select(draft)
-    print(f"select of ddtree:budget=64: {1e6 * (time.perf_counter() - start) / len(drafts) / len(repeats()):.1f} us")
+    seconds = Seconds.of(lambda: [policy.select(draft) for draft in drafts * 3]).wall
+    print(f"select of ddtree:budget=64: {1e6 * seconds / len(drafts) / 3:.1f} us")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--texts", type=int, default=50, help="of the synthetic trace")
-    parser.add_argument("--maps", type=int, default=100, help="calibrations; with ten budgets each")
-    parser.add_argument("--positions", type=int, default=100_000, help="on which they are tried")
-    given = parser.parse_args()
-    packaged = real(6)
-    for case in (packaged, flat(given.texts, 3)):
-        compare(case, "ddtree:budget=64", [DDTree(64)], 64)
-        compare(case, "ddtree:budget=1..512, the heap at 512", [DDTree(n) for n in range(1, 513)], 512)
-        distance_to_the_limit(case, 64)
-    select_times(packaged, lambda: range(3))
-    many_scores(packaged, given.maps, given.positions)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"the most memory that was used, compilers included: {peak:.2f} GB")
+    asked = asked_for(__doc__, texts=50, maps=100, positions=100_000, runs=5)
+    trace, batches = open_trace(packaged_trace()), list[RecordedTexts]()
+    seconds = Seconds.of(
+        lambda: batches.extend(trace.recorded_texts(trace.draft_name(), most_roots=ROOTS_AT_ONCE))
+    ).wall
+    packaged = Case("packaged trace", batches, 6)
+    print(f"reading and decoding it: {seconds:.2f} s, {packaged.num_positions / seconds:,.0f} positions/s")
+    for case in (packaged, flat(asked.texts, 3)):
+        for name, budgets in (("budget=64", range(64, 65)), ("budget=1..512", range(1, 513))):
+            policies = [DDTree(budget) for budget in budgets]
+            works = {f"{name}, {threads} thread(s)": fast(case, policies, threads) for threads in (1, 2)}
+            works |= {f"the heap at {budgets[-1]}": slow(case, budgets[-1])}
+            works |= {"reading the rows alone": copying(case, 64)} if len(budgets) == 1 else {}
+            print(case.name)
+            compared(works, asked.runs, unit="us a round")
+    select_times(packaged)
+    many_scores(packaged, asked.maps, asked.positions)
+    print(f"the most memory that was used, compilers included: {peak_gb():.2f} GB")
 
 
 if __name__ == "__main__":

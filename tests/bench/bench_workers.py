@@ -3,50 +3,39 @@
     PYTHONPATH=tests/helpers python tests/bench/bench_workers.py --trace runs/large --workers 1,2
 
 Without --trace a synthetic one of a million positions is made first. Each replay is a whole command, in a process of
-its own: start, reading, replaying, result rows, tables. Nothing may run beside it.
+its own: start, reading, replaying, result rows, tables. Nothing may run beside it. ``--workers 0`` is threads of one
+process; ``--out 1`` writes result rows too.
 """
 
-import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import psutil
+from in_turn import asked_for
 from synthetic_traces import write_synthetic_trace
 
 from simlab.traces.reader import open_trace
 
 
-def peak_of(process: subprocess.Popen[bytes], ended: threading.Event, peaks: dict[str, int]) -> None:
-    """The largest resident memory of the driver and of any worker, bytes."""
-    while not ended.is_set():
-        try:
+def timed(arguments: list[str]) -> tuple[float, dict[str, int]]:
+    """Seconds of a command, and the largest resident memory of the driver and of any worker, bytes."""
+    begun, peaks = time.perf_counter(), {"driver": 0, "worker": 0}
+    process = subprocess.Popen([sys.executable, "-m", "simlab", *arguments], stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
             driver = psutil.Process(process.pid)
-            peaks["driver"] = max(peaks.get("driver", 0), driver.memory_info().rss)
+            peaks["driver"] = max(peaks["driver"], driver.memory_info().rss)
             for child in driver.children(recursive=True):
                 if child.name().startswith("ray::RayWorker"):
-                    peaks["worker"] = max(peaks.get("worker", 0), child.memory_info().rss)
-        except psutil.NoSuchProcess:
-            pass
-        ended.wait(0.2)
-
-
-def timed(arguments: list[str]) -> tuple[float, dict[str, int]]:
-    """Seconds and peaks of a command."""
-    begun, peaks, ended = time.perf_counter(), dict[str, int](), threading.Event()
-    process = subprocess.Popen([sys.executable, "-m", "simlab", *arguments], stdout=subprocess.DEVNULL)
-    watch = threading.Thread(target=peak_of, args=(process, ended, peaks))
-    watch.start()
-    code = process.wait()
-    seconds = time.perf_counter() - begun
-    ended.set()
-    watch.join()
-    if code != 0:
-        raise SystemExit(f"a replay ended with exit code {code}")
-    return seconds, peaks
+                    peaks["worker"] = max(peaks["worker"], child.memory_info().rss)
+        time.sleep(0.1)
+    if process.returncode != 0:
+        raise SystemExit(f"a replay ended with exit code {process.returncode}")
+    return time.perf_counter() - begun, peaks
 
 
 FAMILIES = (
@@ -73,12 +62,7 @@ def policies(num: int) -> list[str]:
 
 
 def ask() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", type=Path)
-    parser.add_argument("--workers", default="1,2", help="numbers of workers; 0: threads of one process")
-    parser.add_argument("--policies", type=int, default=1000)
-    parser.add_argument("--out", action="store_true", help="write result rows too")
-    options = parser.parse_args()
+    options = asked_for(__doc__, trace="", workers="1,2", policies=1000, out=0)
     with tempfile.TemporaryDirectory(prefix="simlab-workers-") as folder:
         trace = options.trace or write_synthetic_trace(
             Path(folder) / "trace", num_sequences=2680, length=512, prompts_per_shard=16

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from damage_bytes import damage_bytes, damage_folder
-from damage_json import damage_json, damage_json_text
+from damage_files import changed_bytes, damage_bytes, damage_file, damage_folder
+from damage_json import damage_json
 from safetensors.torch import load_file, save_file
 from tiny_models import HIDDEN_SIZE, MASK_TOKEN_ID, VOCAB_SIZE, drafter_config
 from torch import Tensor
@@ -276,7 +276,11 @@ def change_header_text(folder: Path, rng: random.Random) -> str:
     """The JSON of a header as a whole."""
     path = _a_file(folder, rng)
     header, rest = _split(path)
-    text, note = damage_json_text(json.dumps(header), rng)
+    if rng.random() < 0.25:
+        text, note = changed_bytes(json.dumps(header).encode(), rng)
+    else:
+        changed, note = damage_json(json.dumps(header), rng)
+        text = changed.encode("utf-8", "surrogatepass")
     _join(path, text, rest)
     return f"header of {path.name}: {note}"
 
@@ -360,10 +364,10 @@ def change_index(folder: Path, rng: random.Random) -> str:
 
 
 DAMAGES: dict[str, Damage] = {
-    "a value of the fields": lambda folder, rng: damage_json(folder / CONFIG, rng).note,
-    "a JSON file": lambda folder, rng: damage_json(_a_file(folder, rng, ".json"), rng).note,
-    "a file": lambda folder, rng: damage_folder(folder, rng).note,
-    "bytes of weights": lambda folder, rng: damage_bytes(_a_file(folder, rng), rng).note,
+    "a value of the fields": lambda folder, rng: damage_file(folder / CONFIG, rng),
+    "a JSON file": lambda folder, rng: damage_file(_a_file(folder, rng, ".json"), rng),
+    "a file": damage_folder,
+    "bytes of weights": lambda folder, rng: damage_bytes(_a_file(folder, rng), rng),
     "add field": add_field,
     "change number": change_number,
     "change header": change_header,

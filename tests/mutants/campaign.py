@@ -39,8 +39,7 @@ MEMORY_BYTES = 8 << 30
 """A mutant that fills the memory is stopped before others are."""
 
 TIME = "the limit of time"
-CAUGHT, SURVIVED, OPEN = "caught", "survived", "open"
-"""What became of a mutant; open: the nearest tests are content, further ones were not asked yet."""
+CAUGHT, SURVIVED = "caught", "survived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,35 +202,29 @@ class Campaign:
         for kept in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             kept.unlink()
 
-    def outcome(self, mutant: Mutant, changed: str, *, near: bool, far: bool) -> tuple[str, str]:
-        """Whether the nearest tests, or further ones, object to a mutant, and which."""
+    def outcome(self, mutant: Mutant, changed: str) -> tuple[str, str]:
+        """Whether the nearest tests, or then further ones, object to a mutant, and which."""
         objecting = {one.partition("::")[0] for one, content in self.content_alone().items() if not content}
         first, second = files_to_ask(self.shop.tree, Path(mutant.module))
-        for tests, limit_s, wanted in ((first, FIRST_LIMIT_S, near), (second, SECOND_LIMIT_S, far)):
-            asked = [test for test in tests if wanted and test not in objecting]
+        for tests, limit_s in ((first, FIRST_LIMIT_S), (second, SECOND_LIMIT_S)):
+            asked = [test for test in tests if test not in objecting]
             answer = self._planted(mutant, changed, asked, limit_s) if asked else Answer(0, ())
             slow = answer.status is None and self.shop.ask(asked, limit_s, self.shop.kernels).objects
             if answer.objects and not slow:
                 return CAUGHT, answer.by[0]
-        return SURVIVED if far else OPEN, ""
+        return SURVIVED, ""
 
     def drawn(self, number: int, seed: int) -> list[Mutant]:
-        """The mutants of a seed, drawn once: to look for every place takes a minute."""
-        kept = self.shop.folder / f"sample-{seed}.json"
-        mutants = [Mutant(**row) for row in json.loads(kept.read_text(encoding="utf-8"))] if kept.exists() else []
-        if len(mutants) < number:
-            every = thinned(sample(self.shop.tree, seed), compiled(self.imports.graph))
-            mutants = list(islice(every, number))
-            kept.write_text(json.dumps([asdict(mutant) for mutant in mutants], indent=1), encoding="utf-8")
-        return mutants[:number]
+        """The mutants of a seed; to look for every place takes a minute."""
+        return list(islice(thinned(sample(self.shop.tree, seed), compiled(self.imports.graph)), number))
 
-    def run(self, number: int, mutant: Mutant, *, near: bool = True, far: bool = True) -> None:
+    def run(self, number: int, mutant: Mutant) -> None:
         """Ask about one mutant and write down the outcome."""
         started = time.monotonic()
         source = (self.shop.tree / mutant.module).read_text(encoding="utf-8")
         changed = mutant.apply(source)
         before, after = changed_lines(source, changed)
-        outcome, by = self.outcome(mutant, changed, near=near, far=far)
+        outcome, by = self.outcome(mutant, changed)
         row = {"number": number, **asdict(mutant), "before": before, "after": after}
         row |= {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - started, 1)}
         with self.results.open("a", encoding="utf-8") as file:
@@ -239,30 +232,21 @@ class Campaign:
         print(f"{number:4d} {outcome:8s} {row['seconds']:6.1f} s  {mutant.module}:{mutant.line}  {by}", flush=True)
 
 
-def reasons() -> dict[tuple[str, str, str], str]:
-    """Why a mutant is equivalent, by its module, its line and the line it became."""
-    rows = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
-    return {(row["module"], row["before"], row["after"]): row["reason"] for row in rows}
-
-
-def named_in(row: Mapping[str, Any], known: Mapping[tuple[str, str, str], str]) -> str | None:
-    """Why a mutant is equivalent; None where that is not known."""
-    return known.get((row["module"], row["before"], row["after"]))
+def why_equivalent(row: Mapping[str, Any]) -> str | None:
+    """Why a mutant is equivalent, by its module, its line and the line it became; None where that is not known."""
+    listed = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    names = ("module", "before", "after")
+    return next((each["reason"] for each in listed if all(each[name] == row[name] for name in names)), None)
 
 
 def report(rows: list[dict[str, Any]]) -> str:
     """The share caught, then every survivor with its change."""
-    known = reasons()
-    survivors = [row for row in rows if row["outcome"] != CAUGHT]
-    still_open = sum(row["outcome"] == OPEN and not named_in(row, known) for row in survivors)
-    num_equivalent = sum(named_in(row, known) is not None for row in survivors)
+    survivors = {row["number"]: (row, why_equivalent(row)) for row in rows if row["outcome"] != CAUGHT}
+    num_equivalent = sum(reason is not None for _, reason in survivors.values())
     counted, num_caught = len(rows) - num_equivalent, len(rows) - len(survivors)
     share = f" ({num_caught / counted:.1%})" if counted else ""
     lines = [f"{num_caught} of {counted} mutants caught{share}; {num_equivalent} more change no behaviour"]
-    if still_open:
-        lines += [f"{still_open} of those not caught were asked of the nearest tests only"]
-    for row in survivors:
-        reason = named_in(row, known)
+    for row, reason in survivors.values():
         lines += ["", f"{row['module']}:{row['line']}" + (f"  equivalent: {reason}" if reason else "")]
         lines += [f"- {row['before']}", f"+ {row['after']}"]
     return "\n".join(lines)
@@ -273,26 +257,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=200, help="mutants that are drawn")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which they are drawn")
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / "build/mutants", help="the copy and the outcomes")
     parser.add_argument("--again", action="store_true", help="ask today's tests about those that survived")
-    parser.add_argument("--nearest", action="store_true", help="ask the nearest tests only; further ones another time")
-    parser.add_argument("--report", action="store_true", help="only what is known")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    shop = Workshop(options.folder.resolve())
+    shop = Workshop(REPOSITORY / "build/mutants")
     shop.kernels.mkdir(parents=True, exist_ok=True)
-    if not options.report:
-        shop.renew()
+    shop.renew()
     campaign = Campaign(shop, ImportGraph(shop.tree))
-    known = campaign.latest()
-    for number, mutant in [] if options.report else enumerate(campaign.drawn(options.number, options.seed)):
-        was = known[number]["outcome"] if number in known else None
-        if was in (SURVIVED, OPEN) and named_in(known[number], reasons()):
-            continue
-        if was is None or (was == SURVIVED and options.again) or (was == OPEN and not options.nearest):
-            campaign.run(number, mutant, near=was != OPEN or options.again, far=not options.nearest)
-    for number in [] if options.report else campaign.check():
-        campaign.run(number, campaign.drawn(options.number, options.seed)[number])
+    known, mutants = campaign.latest(), campaign.drawn(options.number, options.seed)
+    for number, mutant in enumerate(mutants):
+        asks_again = options.again and number in known and known[number]["outcome"] == SURVIVED
+        if number not in known or (asks_again and why_equivalent(known[number]) is None):
+            campaign.run(number, mutant)
+    for number in campaign.check():
+        campaign.run(number, mutants[number])
     print(report([row for _, row in sorted(campaign.latest().items())]))
 
 

@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_500,
     "analysis": 12_840,
     "real_runner": 27_410,
-    "tests": 70_420,
+    "tests": 68_610,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

@@ -3,21 +3,18 @@
 from pathlib import Path
 from random import Random
 
-from attack_cases import Command, Damage, Kind
+from attack_cases import GOOD, Damage, Kind
 from attack_inputs import POLICY
-from damage_bytes import damage_bytes
+from kinds_of_files import own
 
 _ENDS = (
     "raise SystemExit",
     "raise SystemExit(0)",
     "raise SystemExit(3)",
-    "raise SystemExit('bye')",
     "raise type('Mine', (SystemExit,), {})(0)",
-    "import sys; sys.exit()",
     "import sys; sys.exit('\\x1b[2Jbye')",
     "raise KeyboardInterrupt",
     "raise GeneratorExit",
-    "raise BaseException('mine')",
     "raise type('Mine', (BaseException,), {})('\\x1b[31mred')",
     "raise ValueError('\\x1b[2J\\u202ea\\nb')",
     "raise ValueError('x' * 1_000_000)",
@@ -32,14 +29,11 @@ _ENDS = (
     "from simlab.errors import SimlabError; raise SimlabError('a sentence\\nin two lines')",
     "(lambda f: f(f))(lambda f: f(f))",
     "assert False",
-    "1 / 0",
-    "[][3]",
     "{}['key']",
 )
 
 _ANSWERS = (
     "None",
-    "42",
     "'tree'",
     "draft",
     "[draft.root_token]",
@@ -47,7 +41,6 @@ _ANSWERS = (
     "DraftTree.chain(-1, [])",
     "DraftTree.chain(draft.root_token, [-1])",
     "DraftTree.chain(draft.root_token, [2**31 - 1])",
-    "DraftTree.chain(draft.root_token, [10**9, 1])",
     "DraftTree.chain(draft.root_token, list(range(1, 4000)))",
     "DraftTree.chain(draft.root_token, [1.5])",
     "DraftTree(np.array([draft.root_token, 1, 1]), np.array([-1, 0, 0]))",
@@ -61,13 +54,15 @@ _ANSWERS = (
 # Not asked: what changes the interpreter itself, such as `sys.stdout = None`, `os.close(1)` or a tiny limit of
 # recursion. Such a file is refused, but after whole outputs were written; a policy file is a program that the
 # user runs.
-_PRINTS = (
+_SPEAKS = (
     "print('\\x1b[2J\\x1b[31mred')",
     "import sys; print('\\u202e', file=sys.stderr)",
     "import warnings; warnings.warn('\\x1b[2Jmine')",
     "import os; os.write(1, b'\\xff\\xfe')",
     "import sys; sys.stdout.close()",
     "import os; os.chdir('/')",
+)
+_MEDDLES = (
     "draft.drafted().__class__.__init__(draft.drafted())",
     "object.__setattr__(draft, 'root_token', 3)",
     "draft.drafted().log_probs[:] = 0",
@@ -93,8 +88,17 @@ _MODULES = (
 )
 
 _SELECT = "        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(self.length))\n"
+_SPOTS = {
+    "select": (_SELECT, f"        {{line}}\n{_SELECT}"),
+    "select, of long contexts": (_SELECT, f"        if draft.context_length > 12:\n            {{line}}\n{_SELECT}"),
+    "the answer of select": (_SELECT, "        return {line}\n"),
+    "needs": ("        return Needs(top_k=1)\n", "        {line}\n        return Needs(top_k=1)\n"),
+    "the answer of needs": ("Needs(top_k=1)", "{line}"),
+    "the answer of budget": ("return self.length\n", "return {line}\n"),
+}
+"""Where a line goes: the text that gives way to another one with the line in it."""
 
-_MEMORY = """
+_STATE = """
     def start(self, prompt: object) -> object:
         {start}
         return 0
@@ -108,54 +112,42 @@ _MEMORY = """
 def _policy(folder: Path, chance: Random) -> Damage:
     path, what = folder / "policy.py", chance.randrange(10)
     if what == 0:
-        return damage_bytes(path, chance, possible=True)
+        return own("policy.py")(folder, chance)
     if what == 1:
         text = chance.choice(_MODULES)
-        path.write_text(text + "\n", encoding="utf-8")
-        return Damage(f"all of it is {text!r}", possible=True)
-    if what == 2 and chance.random() < 0.3:
-        gone = chance.choice(
-            ("    def select", "    @property\n    def needs", "    @property\n    def budget", "(Stateless)")
-        )
-        wrong = chance.choice(("None", "'x'", "-1", "10**9", "1 / 0", "[]"))
-        text = (
-            POLICY.replace("Needs(top_k=1)", wrong) if chance.random() < 0.3 else POLICY.replace(gone, "    def other")
-        )
-        path.write_text(text.replace("class Mine    def other", "class Mine"))
-        return Damage(f"without {gone.split()[-1]}, or needs are {wrong}", possible=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+        return Damage(f"all of it is {text!r}", GOOD)
     if what == 2:
-        line = chance.choice((*_ENDS, *_PRINTS[:6]))
-        path.write_text(f"{POLICY}\n{line}\n")
-        return Damage(f"while it is imported: {line}", line in _PRINTS, speaks=line in _PRINTS)
-    source = POLICY.replace("import dataclass\n", "import dataclass\n\nimport numpy as np\n")
+        gone = chance.choice(("    def select", "    @property\n    def needs", "    @property\n    def budget"))
+        path.write_text(POLICY.replace(gone, "    def other"))
+        return Damage(f"without {gone.split()[-1]}", GOOD)
     if what in (3, 4):
-        answer = chance.choice(_ANSWERS)
-        path.write_text(source.replace(_SELECT, f"        return {answer}\n"))
-        return Damage(f"select gives back {answer}", possible=True)
-    if what == 5:
-        line = chance.choice((*_ENDS, *_PRINTS))
-        begins = chance.random() < 0.5
-        added = _MEMORY.format(start=line if begins else "pass", update="pass" if begins else line)
-        path.write_text(source.replace("(Stateless)", "").replace("state: None = None", "state: object = None") + added)
-        where = "start" if begins else "update"
-        return Damage(f"in {where}: {line}", line in _PRINTS, speaks=line in _PRINTS)
-    line = chance.choice(_ENDS if what < 9 else _PRINTS)
-    late = "        if draft.context_length > 12:\n            " if chance.random() < 0.5 else "        "
-    path.write_text(source.replace(_SELECT, f"{late}{line}\n{_SELECT}"))
-    where = "select, of long contexts" if len(late) > 8 else "select"
-    return Damage(f"in {where}: {line}", line in _PRINTS, speaks=line in _PRINTS)
+        where = chance.choice(("the answer of select", "the answer of needs", "the answer of budget"))
+        answers = _ANSWERS if where.endswith("select") else ("None", "'x'", "-1", "10**9", "1 / 0", "[]")
+        line = chance.choice(answers)
+    else:
+        where = chance.choice(("select", "select, of long contexts", "needs", "start", "update", "its import"))
+        lines = (*_SPEAKS, *(_MEDDLES if where.startswith("select") else ()))
+        line = chance.choice(_ENDS if chance.random() < 0.7 else lines)
+    if where == "its import":
+        source = f"{POLICY}\n{line}\n"
+    elif where in ("start", "update"):
+        source = POLICY.replace("(Stateless)", "").replace("state: None = None", "state: object = None")
+        source += _STATE.format(**{"start": "pass", "update": "pass", where: line})
+    else:
+        before, after = _SPOTS[where]
+        source = POLICY.replace(before, after.replace("{line}", line))
+    path.write_text(source)
+    return Damage(f"in {where}: {line}", GOOD, speaks=line in (*_SPEAKS, *_MEDDLES))
 
 
-_MINE = ("-p", "policy.py:Mine")
-_READERS = (
-    Command(("replay", "--trace", "trace", *_MINE, "--json", "--threads", "1")),
-    Command(("replay", "--trace", "trace", *_MINE, "--out", "out/r.parquet", "--threads", "1"), ("out/r.parquet",)),
-    Command(("policies", "policy.py:Mine")),
-    Command(
-        ("export", "--format", "conformance", "--trace", "trace", *_MINE, "--out", "out/c.jsonl"), ("out/c.jsonl",)
-    ),
-    Command(("compare", "trace", "trace", *_MINE, "--json")),
-    Command(("report", "--trace", "trace", *_MINE, "--out", "out/r.html"), ("out/r.html",), True, slow=True),
+_COMMANDS = (
+    "replay --trace trace -p policy.py:Mine --json",
+    "replay --trace trace -p policy.py:Mine --out out/r.parquet",
+    "policies policy.py:Mine",
+    "export --format conformance --trace trace -p policy.py:Mine --out out/c.jsonl",
+    "compare trace trace -p policy.py:Mine --json",
+    "report --trace trace -p policy.py:Mine --out out/old.html",
 )
 
-KINDS = (Kind("policies", ("trace", "policy.py"), _policy, _READERS, share=10),)
+KINDS = (Kind("policies", ("trace", "policy.py"), _policy, _COMMANDS, 10),)
