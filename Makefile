@@ -9,12 +9,13 @@ export PYTHONDONTWRITEBYTECODE :=
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test test-thorough mypy quick-tests check attack bench coverage golden docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test test-thorough newest mypy quick-tests check attack bench coverage golden docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
 	@echo "make test         lint, types and a quick run of all tests, in minutes"
 	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser"
+	@echo "make newest       the tests with the newest packages, as who installs simlab has them (PYTHON=python3.13)"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
 	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
@@ -35,7 +36,7 @@ help:
 demo: .venv/ready-demo
 	$(BIN)/simlab demo
 
-PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
+PYTEST = $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
 
 # mypy uses one core, so it runs beside the tests.
 test: .venv/ready-test
@@ -44,6 +45,14 @@ test: .venv/ready-test
 	@$(MAKE) --no-print-directory -j 2 mypy quick-tests
 
 quick-tests: .venv/ready-test
+	$(PYTEST)
+
+# Without pins, and under any Python: in an environment of its own.
+newest: BIN := build/newest/bin
+newest:
+	$(PYTHON) -m venv --clear build/newest
+	$(BIN)/python -m pip --disable-pip-version-check install --no-compile -e '.[models,test]'
+	$(BIN)/python -m pip --disable-pip-version-check install --no-compile --no-deps dflash==0.1.0 speculators==0.9.0
 	$(PYTEST)
 
 test-thorough: .venv/ready-test

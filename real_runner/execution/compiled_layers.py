@@ -64,18 +64,17 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
     def forward(
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        use_cache: bool = False,
         position_embeddings: tuple[Tensor, Tensor] | None = None,
         packed: PackedPass | None = None,
         fixed: FixedPass | None = None,
-        **_settings: object,
+        **settings: object,
     ) -> Tensor:
         assert position_embeddings is not None
         query, key, value = cast(tuple[Tensor, Tensor, Tensor], before(layer, hidden_states, *position_embeddings))
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, attention.layer_idx)
+        # Its name is past_key_values up to transformers 5.23, and cache from 5.24 on.
+        for cache in settings.values():
+            if isinstance(cache, Cache):
+                key, value = cache.update(key, value, attention.layer_idx)
         mixed, _ = grouped_attention(
             cast(nn.Module, attention),
             query,

@@ -110,9 +110,15 @@ class Change(Protocol):
 
 @runtime_checkable
 class Adapter(Protocol):
-    """With which a target drafts for itself, see `simlab.real_runner.networks.adapter.gated.GatedAdapter`."""
+    """With which a target drafts for itself, see `simlab.real_runner.networks.adapter.gated.GatedAdapter`.
 
-    mask_embeddings: nn.Parameter | None
+    All of it are methods: from Python 3.12 on ``isinstance`` looks up without ``__getattr__``, and only there does a
+    module have its weights.
+    """
+
+    def masks(self) -> nn.Parameter | None:
+        """What stands at masks, ``[k, H]``; None: noise does."""
+        ...
 
     def change(self, number: int, name: str) -> Change:
         """What it adds to one product of one layer."""
@@ -389,7 +395,7 @@ class PackedTarget(PackedLayers):
         self._rotary = cast(Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], decoder.rotary_emb)
         self._like = target.embedding.weight
         if adapter is not None:
-            self.mask_embeddings = adapter.mask_embeddings
+            self.mask_embeddings = adapter.masks()
             for number, layer in enumerate(self.each()):
                 layer.adapt(partial(adapter.change, number))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -104,7 +104,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
-    dequantise(name, stored, model, loaded["unexpected_keys"], dtype)
+    dequantise(name, stored, model, loaded["unexpected_keys"], _without_scale(files.folder), dtype)
     check_supported(name, model)
     if device_map is None:
         model = cast(PreTrainedModel, cast(nn.Module, model).to(device))
@@ -278,5 +278,21 @@ def weights_digest(folder: Path, is_needed: Callable[[str], bool] = every_tensor
         folder: with the weights.
         is_needed: by the name of a tensor; files of other tensors are left out, where an index tells them apart.
     """
+    return files_digest(_weight_files(folder, is_needed))
+
+
+def _without_scale(folder: Path) -> list[str]:
+    """Weights of one-byte numbers beside which no file has their scale; transformers 5.24 reads them as they are."""
+    dtypes: dict[str, str] = {}
+    for path in _weight_files(folder):
+        with safe_open(path, "pt") as file:
+            dtypes |= {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - no mapping
+    scales = "_scale", "_scale_inv"
+    small = (name for name, dtype in dtypes.items() if dtype.startswith("F8") and not name.endswith(scales))
+    return [name for name in small if not any(f"{name}{end}" in dtypes for end in scales)]
+
+
+def _weight_files(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> list[Path]:
+    """The files with weights that transformers reads."""
     listed = [folder / name for name in weight_names(folder, is_needed)]
-    return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))
+    return listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors"))

@@ -1,5 +1,7 @@
 """The target model: its passes, and reading hidden states off its layers."""
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -191,7 +193,7 @@ class Target:
         Returns:
             ``[S, L, H]``, after the final norm, on ``device``.
         """
-        decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
+        decoder = cast(nn.Module, self.model.get_decoder())
         num_before = 0 if cache is None else cache.get_seq_length()
         layouts = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
         if not layouts and visible is None and num_before and ids.shape[1] > 1:
@@ -200,7 +202,8 @@ class Target:
         if visible is not None and visible.dtype == torch.bool:
             added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
-        output = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **layouts)
+        kept = {_cache_keyword(type(decoder).forward): cache, "use_cache": cache is not None}
+        output = decoder(ids.to(self.device), **kept, **masks, **layouts)
         return cast(Tensor, output.last_hidden_state).to(self.device)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -218,6 +221,12 @@ class Target:
         """What is raised where a row of logits is no law."""
         kind = str(self.dtype).removeprefix("torch.")
         return ModelError(f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32")
+
+
+@functools.cache
+def _cache_keyword(forward: Callable[..., object]) -> str:
+    """How a kind of decoder calls the keys and values it is given; transformers 5.24 gave them a new name."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 @contextmanager

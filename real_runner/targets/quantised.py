@@ -143,7 +143,14 @@ def _check_rows(name: str, stored: str, model: "nn.Module") -> None:
             )
 
 
-def dequantise(name: str, stored: str, model: "PreTrainedModel", unread: Iterable[str], dtype: "torch.dtype") -> None:
+def dequantise(
+    name: str,
+    stored: str,
+    model: "PreTrainedModel",
+    unread: Iterable[str],
+    unscaled: Iterable[str],
+    dtype: "torch.dtype",
+) -> None:
     """Dequantise all weights to one dtype, in place; none may be left as it was stored.
 
     Args:
@@ -151,6 +158,7 @@ def dequantise(name: str, stored: str, model: "PreTrainedModel", unread: Iterabl
         stored: see `quantisation_of`.
         model: as transformers loaded it.
         unread: names of tensors that it left in the file.
+        unscaled: names of weights that need a scale and have none.
         dtype: in which it is to run.
 
     Raises:
@@ -160,7 +168,7 @@ def dequantise(name: str, stored: str, model: "PreTrainedModel", unread: Iterabl
     if stored and getattr(model, "is_quantized", False):
         _check_rows(name, stored, of_model)
         model.dequantize()
-    strange = sorted(key for key in unread if _OF_QUANTISED.search(key))
+    strange = [*sorted(key for key in unread if _OF_QUANTISED.search(key)), *unscaled]
     strange += [key for key, weight in of_model.named_parameters() if not _is_plain(weight)]
     if strange:
         says = f"{QUANTISATION} in its config.json ({stored})" if stored else f"a config.json without {QUANTISATION}"

@@ -20,12 +20,12 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_590,
-    "traces": 11_160,
-    "policies": 14_500,
-    "analysis": 12_840,
-    "real_runner": 27_410,
-    "tests": 68_610,
+    "simlab": 28_460,
+    "traces": 11_080,
+    "policies": 14_440,
+    "analysis": 12_820,
+    "real_runner": 27_280,
+    "tests": 68_640,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

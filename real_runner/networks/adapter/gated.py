@@ -124,6 +124,10 @@ class GatedAdapter(nn.Module):
             num = min(len(self.mask_embeddings), len(other.mask_embeddings))
             self.mask_embeddings[:num] = other.mask_embeddings[:num]
 
+    def masks(self) -> nn.Parameter | None:
+        """What stands at masks, ``[k, H]``; None: noise does."""
+        return self.mask_embeddings
+
     def change(self, number: int, name: str) -> LowRank:
         """What it adds to one product of one layer."""
         group, _, product = name.partition(".")

@@ -142,7 +142,10 @@ def test_draws_that_are_all_alike_leave_the_prompts_interval() -> None:
     rows, setting = rows_of(texts, curve_machine(table, MOST))
     again, same = rows_of(texts, curve_machine(replace(table, draws=(table,) * 4), MOST))
     (alone,), (beside,) = curve_summaries(rows, [setting]), curve_summaries(again, [same])
-    assert (alone.kept, beside.kept, beside.kept_deep) == (None, beside.several, beside.deep)
+    # As text, in which what is not known is equal to itself.
+    assert [str(share) for share in (alone.kept, beside.kept, beside.kept_deep)] == [
+        str(share) for share in (None, beside.several, beside.deep)
+    ]
     for rule, other in zip(alone.rules, beside.rules, strict=True):
         for name in ("regret_share", "behind_price_share"):
             ends, others = rule[name].interval, other[name].interval

@@ -18,7 +18,7 @@ from confirm_runs import Made, setup_of
 from depth import some
 from made_up_costs import filled
 from torch._dynamo.utils import counters
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import DynamicCache, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from simlab.arrays import Ints
 from simlab.draft import Prompt
@@ -119,6 +119,20 @@ def test_the_regions_of_a_layer_are_the_layer(kind: type[LlamaConfig], tmp_path:
         assert torch.equal(target.states(ids[:, :length]), other.states(ids[:, :length]))
     visible = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]
     assert torch.equal(target.states(ids, None, visible), other.states(ids, None, visible))
+    for models in (target, other):
+        assert torch.equal(models.states(ids[:, :7], cache := BufferCache(models)), target.states(ids[:, :7]))
+        assert cache.length == 7
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+def test_a_layer_takes_keys_and_values_under_the_name_of_any_transformers(name: str, pair: tuple[str, str]) -> None:
+    target = load_target(pair[0], torch.float32)
+    compile_target(target, lambda region: region)
+    hidden, cache = torch.zeros(1, 3, target.config.hidden_size), DynamicCache()
+    decoder = target.model.get_decoder()
+    turns = decoder.rotary_emb(hidden, torch.arange(3)[None])
+    target.layers[0](hidden, position_embeddings=turns, **{name: cache})
+    assert cache.get_seq_length() == 3
 
 
 def test_layers_of_another_kind_are_refused(pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

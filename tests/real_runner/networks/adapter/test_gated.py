@@ -1,5 +1,6 @@
 """Rows that are no masks are the target's own, bit for bit, whatever the adapter; and a fault in that is seen."""
 
+import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from random_adapter import random_adapter
 
 from simlab.errors import ModelError
+from simlab.real_runner.execution.fused_layers import Adapter
 from simlab.real_runner.networks.adapter.config import AdapterConfig
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, config_for
 from simlab.real_runner.targets.model import Target
@@ -127,3 +129,12 @@ def test_sizes_that_cannot_be_are_refused(changed: dict[str, float], said: str) 
     }
     with pytest.raises(ModelError, match=said):
         AdapterConfig(**(sizes | changed))  # type: ignore[arg-type]
+
+
+def test_passes_that_are_captured_know_it_in_every_python() -> None:
+    """From Python 3.12 on ``isinstance`` looks up without ``__getattr__``, behind which a module has its weights."""
+    adapter = random_adapter(target_of("llama", torch.float32))
+    members = [name for name in vars(Adapter) if not name.startswith("_")]
+    assert {"masks", "change"} <= set(members)
+    assert not getattr(Adapter, "__annotations__", {})
+    assert all(callable(inspect.getattr_static(adapter, name)) for name in members)
