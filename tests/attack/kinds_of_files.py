@@ -147,9 +147,7 @@ _HEADS = {
 DamageOf = Callable[[Path, Random], Damage]
 
 
-def damage_any(
-    folder: Path, pattern: str, chance: Random, is_output: bool = False, bytes_below: float = 0.2
-) -> tuple[Path, Damage]:
+def damage_any(folder: Path, pattern: str, chance: Random, bytes_below: float = 0.2) -> tuple[Path, Damage]:
     """Damage one of the files that a pattern names: its bytes, what it says, whether it is there, what it is."""
     path, what = chance.choice(sorted(folder.glob(pattern))), chance.random()
     if path.is_dir():
@@ -157,23 +155,19 @@ def damage_any(
     if what < 0.03:
         path.chmod(0)
         return path, Damage(f"{path.name}: nobody may read it", setting=UNPRIVILEGED)
-    if what < 0.12 and not is_output:
+    if what < 0.12:
         put = put_special(path, chance)
         return path, Damage(f"{path.name} is {put}", (HARMLESS,) if put == ITSELF else VOUCHED)
     return path, Damage(damage_folder(path.parent, chance) if what < bytes_below else damage_file(path, chance))
 
 
-def vouched(*patterns: str, signs: bool = True, are_outputs: bool = False) -> DamageOf:
-    """Damage to files that a digest covers, half of which are signed anew: what can stand there may then be meant.
-
-    Outputs with which a command goes on are not turned into pipes and links here: of two, one may be written before
-    the other is refused.
-    """
+def vouched(*patterns: str, signs: bool = True) -> DamageOf:
+    """Damage to files that a digest covers, half of which are signed anew: what can stand there may then be meant."""
 
     def damage(folder: Path, chance: Random) -> Damage:
         # Whatever else a file says that is not signed anew, its bytes are seen to be others first.
         bytes_below = 0.2 if signs else 0.8
-        path, done = damage_any(folder, chance.choice(patterns), chance, are_outputs, bytes_below)
+        path, done = damage_any(folder, chance.choice(patterns), chance, bytes_below)
         if not signs or done.setting or path.is_symlink() or not path.is_file() or chance.random() < 0.5:
             return done
         return Damage(f"{done.note}; signed", GOOD) if sign(path) else done
@@ -412,7 +406,7 @@ KINDS = (
     Kind("mended-channels", ("channels", "cost.json"), mended("channels"), _OF_CHANNELS, 10),
     Kind("decoded-rows", ("large",), _decoded, _OF_LARGE),
     Kind("results", _RESULTS, _results, _OF_RESULTS, 22),
-    Kind("rounds", (*_TRACE, "pair"), vouched("pair/*", are_outputs=True), (_RESUMED, f"{_RESUMED} -p chain:length=2")),
+    Kind("rounds", (*_TRACE, "pair"), vouched("pair/*"), (_RESUMED, f"{_RESUMED} -p chain:length=2")),
     Kind("parts", (*_TRACE, *_PARTS), vouched(*_PARTS), _OF_PARTS, 8),
     Kind("cost-files", _TRACE, vouched("cost.json"), _OF_COST, 14),
     Kind("fitted-tables", (*_TRACE, "calibration.json", "ranks.json"), vouched("[cr]a*.json"), _OF_TABLES, 9),

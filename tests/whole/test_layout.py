@@ -21,11 +21,11 @@ MOST_LINES = 500
 
 BUDGET = {
     "simlab": 28_460,
-    "traces": 11_080,
+    "traces": 11_090,
     "policies": 14_440,
     "analysis": 12_820,
     "real_runner": 27_280,
-    "tests": 68_640,
+    "tests": 68_650,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

@@ -154,17 +154,22 @@ def _reason(error: BaseException) -> str:
     return lines[0] if len(lines[0]) <= 200 else f"{lines[0][:200]} ..."
 
 
+def check_place(path: Path) -> None:
+    """Refuse what no file is renamed to: no name at all, or that of a device."""
+    if not path.name:
+        raise TraceError(f"expected the name of a file to write; got the folder {path}")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # Whoever may rename there, as root may in /dev, would put a file in the place of a device.
+        raise TraceError(f"{path} is a device, and its place is not taken; give the name of a file")
+
+
 def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file under another name and rename it into place: it is there whole or not at all.
 
     Each writer makes a part of its own, ``.NAME.RANDOM.part``, which no link can stand in for, and holds a lock on it.
     Parts that nobody holds are of killed writers; whoever next writes the same file removes them.
     """
-    if not path.name:
-        raise TraceError(f"expected the name of a file to write; got the folder {path}")
-    if path.exists() and not path.is_file() and not path.is_dir():
-        # Whoever may rename there, as root may in /dev, would put a file in the place of a device.
-        raise TraceError(f"{path} is a device, and its place is not taken; give the name of a file")
+    check_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, path.name)

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.traces.format.files import remove_leftovers
+from simlab.traces.format.files import check_place, remove_leftovers
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import read_table, write_table
 from simlab.traces.results.files import NotedPart, SequenceCounts, read_unfinished_results, results_part, write_results
@@ -27,6 +27,8 @@ class PiecesFolder:
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
+        # First: pieces that wait for a file which cannot be written would be left behind.
+        check_place(path)
         self.folder = path.with_name(f"{path.name}.parts")
         self._schema = schema
         if self.folder.is_symlink():

@@ -383,6 +383,13 @@ def test_pieces_are_not_written_through_a_link(place: Path, tmp_path: Path) -> N
     assert (tmp_path / "victim" / "part-000000.parquet").read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_place_of_a_device_is_refused_before_anything_is_written(place: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.parquet").symlink_to("/dev/null")
+    assert "is a device, and its place is not taken" in refused(run, place, tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.parquet"]
+
+
 def test_a_piece_that_was_changed_is_not_gone_on_with(place: Path, finished: Path) -> None:
     with_pieces_that_were_not_removed(finished)
     piece = finished / "rounds.parquet.parts" / "part-000000.parquet"
