@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import polars as pl
-from attack_cases import ADDRESS, GOOD, HARMLESS, VOUCHED, Damage, Kind
+from attack_cases import ADDRESS, GOOD, HARMLESS, REFUSED, VOUCHED, Damage, Kind
 from attack_inputs import CONFIRMED, REPLAYED, TRAINED
 from attack_run import UNPRIVILEGED
 from attack_server import FAULT, FAULTS
@@ -147,27 +147,33 @@ _HEADS = {
 DamageOf = Callable[[Path, Random], Damage]
 
 
-def damage_any(folder: Path, pattern: str, chance: Random, bytes_below: float = 0.2) -> tuple[Path, Damage]:
-    """Damage one of the files that a pattern names: its bytes, what it says, whether it is there, what it is."""
+def damage_any(
+    folder: Path, pattern: str, chance: Random, *, is_read: bool, bytes_below: float = 0.2
+) -> tuple[Path, Damage]:
+    """Damage one of the files that a pattern names: its bytes, what it says, whether it is there, what it is.
+
+    Where every command of the kind reads it, it must be refused if nobody may read it, or if it is no file.
+    """
     path, what = chance.choice(sorted(folder.glob(pattern))), chance.random()
+    refused = (REFUSED,) if is_read else VOUCHED
     if path.is_dir():
         what = 0.1
     if what < 0.03:
         path.chmod(0)
-        return path, Damage(f"{path.name}: nobody may read it", setting=UNPRIVILEGED)
+        return path, Damage(f"{path.name}: nobody may read it", refused, setting=UNPRIVILEGED)
     if what < 0.12:
         put = put_special(path, chance)
-        return path, Damage(f"{path.name} is {put}", (HARMLESS,) if put == ITSELF else VOUCHED)
+        return path, Damage(f"{path.name} is {put}", (HARMLESS,) if put == ITSELF else refused)
     return path, Damage(damage_folder(path.parent, chance) if what < bytes_below else damage_file(path, chance))
 
 
-def vouched(*patterns: str, signs: bool = True) -> DamageOf:
+def vouched(*patterns: str, signs: bool = True, is_read: bool = False) -> DamageOf:
     """Damage to files that a digest covers, half of which are signed anew: what can stand there may then be meant."""
 
     def damage(folder: Path, chance: Random) -> Damage:
         # Whatever else a file says that is not signed anew, its bytes are seen to be others first.
         bytes_below = 0.2 if signs else 0.8
-        path, done = damage_any(folder, chance.choice(patterns), chance, bytes_below)
+        path, done = damage_any(folder, chance.choice(patterns), chance, is_read=is_read, bytes_below=bytes_below)
         if not signs or done.setting or path.is_symlink() or not path.is_file() or chance.random() < 0.5:
             return done
         return Damage(f"{done.note}; signed", GOOD) if sign(path) else done
@@ -175,12 +181,12 @@ def vouched(*patterns: str, signs: bool = True) -> DamageOf:
     return damage
 
 
-def own(*patterns: str) -> DamageOf:
+def own(*patterns: str, is_read: bool = False) -> DamageOf:
     """Damage to files of which every content may be meant."""
 
     def damage(folder: Path, chance: Random) -> Damage:
-        _, done = damage_any(folder, chance.choice(patterns), chance)
-        return Damage(done.note, done.allowed if HARMLESS in done.allowed[:1] else GOOD, setting=done.setting)
+        _, done = damage_any(folder, chance.choice(patterns), chance, is_read=is_read)
+        return Damage(done.note, done.allowed if len(done.allowed) == 1 else GOOD, setting=done.setting)
 
     return damage
 
@@ -325,7 +331,7 @@ def _results(folder: Path, chance: Random) -> Damage:
 
 def _timings(folder: Path, chance: Random) -> Damage:
     """Timings from elsewhere: whatever can be read may be meant, but no number that is not finite or below 0."""
-    done = own("timings.csv")(folder, chance)
+    done = own("timings.csv", is_read=True)(folder, chance)
     number = re.fullmatch(r"timings\.csv: line \d+: (.*) instead of [\d.]+", done.note)
     try:
         is_sound = number is None or 0 <= float(number[1]) < float("inf")
@@ -408,22 +414,23 @@ KINDS = (
     Kind("results", _RESULTS, _results, _OF_RESULTS, 22),
     Kind("rounds", (*_TRACE, "pair"), vouched("pair/*"), (_RESUMED, f"{_RESUMED} -p chain:length=2")),
     Kind("parts", (*_TRACE, *_PARTS), vouched(*_PARTS), _OF_PARTS, 8),
-    Kind("cost-files", _TRACE, vouched("cost.json"), _OF_COST, 14),
+    Kind("cost-files", _TRACE, vouched("cost.json", is_read=True), _OF_COST, 14),
     Kind("fitted-tables", (*_TRACE, "calibration.json", "ranks.json"), vouched("[cr]a*.json"), _OF_TABLES, 9),
-    Kind("ngrams", ("trace", "ngram.parquet"), vouched("ngram.parquet"), _OF_NGRAMS),
-    Kind("optima", ("trace", "results.parquet", "optimum.json"), vouched("optimum.json"), _OF_OPTIMA, 9),
+    Kind("ngrams", ("trace", "ngram.parquet"), vouched("ngram.parquet", is_read=True), _OF_NGRAMS),
+    Kind("optima", ("trace", "results.parquet", "optimum.json"), vouched("optimum.json", is_read=True), _OF_OPTIMA, 9),
     Kind("confirmations", _CONFIRMATION, vouched("confirmation/*"), _OF_CONFIRMATIONS, 9),
     Kind("logs", _CONFIRMATION, own("confirmation/log.jsonl"), (f"{CONFIRMED} --resume",), 1),
     Kind("timings-csv", ("trace", "timings.csv"), _timings,
          (f"import timings.csv {_IMPORT}", f"import timings.csv {_IMPORT} --batch 1"), 3),
-    Kind("timings-json", ("trace", "timings.json"), own("timings.json"), (f"import timings.json {_IMPORT}",), 3),
-    Kind("candidates", ("candidates.jsonl",), own("candidates.jsonl"),
+    Kind("timings-json", ("trace", "timings.json"), own("timings.json", is_read=True),
+         (f"import timings.json {_IMPORT}",), 3),
+    Kind("candidates", ("candidates.jsonl",), own("candidates.jsonl", is_read=True),
          ("import candidates.jsonl --json", "import candidates.jsonl --json --out out/trace"), 2),
     Kind("prompts", _MODELS, _prompts, (f"{_RECORD} --prompts models/more.jsonl",), 2),
-    Kind("benchmarks", ("gsm8k.jsonl",), own("gsm8k.jsonl"),
+    Kind("benchmarks", ("gsm8k.jsonl",), own("gsm8k.jsonl", is_read=True),
          ("prompts gsm8k --from gsm8k.jsonl --out out/p.jsonl",), 1),
-    Kind("text-tables", ("trace", "texts.parquet"), own("texts.parquet"), (f"{_NGRAM} texts.parquet",)),
-    Kind("text-lines", ("trace", "texts.jsonl"), own("texts.jsonl"), (f"{_NGRAM} texts.jsonl",), 3),
+    Kind("text-tables", ("trace", "texts.parquet"), own("texts.parquet", is_read=True), (f"{_NGRAM} texts.parquet",)),
+    Kind("text-lines", ("trace", "texts.jsonl"), own("texts.jsonl", is_read=True), (f"{_NGRAM} texts.jsonl",), 3),
     Kind("checkpoints", _MODELS, checkpoint("models/drafter"),
          (*_INSPECTED, f"{_RECORD} --prompts models/prompts.jsonl"), 5),
     Kind("configurations", ("models", *_TRACE), own("models/target/config.json", "models/drafter/config.json"),
