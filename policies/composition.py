@@ -13,8 +13,7 @@ from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
-from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder
-from simlab.policies.orders.walk import walk_layer
+from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder, walk_layer
 from simlab.policies.rules.budgets import BudgetRule, SharedRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
@@ -43,7 +42,7 @@ class Composition:
         label: what stands in messages.
         masked: of a target that drafts for itself, the number of the last node that carries masks; -1: not even the
             root does; -2: nor does the prompt, so that a text begins with a round that drafts nothing. None: all nodes
-            carry some, where there are masks. See `simlab.policies.orders.walk`.
+            carry some, where there are masks. See `simlab.policies.orders.node_order`.
     """
 
     order: NodeOrder
@@ -174,7 +173,7 @@ class Described:
 
     @classmethod
     def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`.
+        """What `simlab optimize` tries of it, see `simlab.studies.optimize.space`.
 
         Args:
             budget: drafted tokens, at most.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from simlab.errors import PromptError, UsageError, as_usage_error, named_or_listed
-from simlab.limits.typed_numbers import MOST_SEED, shown, whole_number
+from simlab.limits import MOST_SEED, shown, whole_number
 from simlab.options import count, option
 from simlab.policy import MADE_WITH
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help

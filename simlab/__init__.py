@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
     from simlab.sequence_replay import (
         Round,
+        Totals,
         check_needs,
         hindsight_rounds,
         hindsight_sequence,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from simlab.studies.reproduce.reproduce import reproduce
     from simlab.studies.scoring import scoring
     from simlab.studies.show_round import show_round
-    from simlab.totals import Totals
     from simlab.traces.reader import open_trace
     from simlab.tree import DraftTree
 
@@ -74,7 +74,7 @@ _MODULES = {
     "Round": "simlab.sequence_replay",
     "SimlabError": "simlab.errors",
     "Stateless": "simlab.policy",
-    "Totals": "simlab.totals",
+    "Totals": "simlab.sequence_replay",
     "Transitions": "simlab.channels",
     "add_channel": "simlab.studies.record",
     "add_draft": "simlab.studies.record",

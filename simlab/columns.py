@@ -7,8 +7,7 @@ import numpy as np
 
 from simlab.arrays import Bools, Longs, read_only
 from simlab.recorded import RecordedTexts
-from simlab.sequence_replay import Round
-from simlab.totals import Totals
+from simlab.sequence_replay import Round, Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,7 +39,7 @@ class CostError(SimlabError):
 
 
 class TooLargeError(SimlabError):
-    """Something that would take more memory than there is; see `simlab.limits.memory`."""
+    """Something that would take more memory than there is; see `simlab.limits`."""
 
 
 class InUseError(SimlabError):

@@ -25,7 +25,7 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
 from simlab.errors import UsageError, as_usage_error, named_or_listed
-from simlab.limits.typed_numbers import MOST_COUNT, finite_number, whole_number
+from simlab.limits import MOST_COUNT, finite_number, whole_number
 
 _KEY = "option"
 

@@ -11,8 +11,7 @@ import polars as pl
 from simlab.analysis.statistics.intervals import Interval, finite, intervals_of, log_products
 from simlab.analysis.statistics.significance import price_interval
 from simlab.analysis.table.estimates import Estimate
-from simlab.analysis.table.price_draws import log_seconds_at_draws
-from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar
+from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar, log_seconds_at_draws
 from simlab.arrays import Doubles, Longs
 from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 

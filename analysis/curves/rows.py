@@ -13,19 +13,21 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import scan_halves, split_halves
-from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.tallies import (
+    FIRST,
     NOTABLE_SHARE,
     PRICED,
     SCAN,
+    CurveMachine,
     RootPart,
     Scanned,
     Taken,
     Tally,
     price_part,
     regret_shares,
+    scan_halves,
     scan_part,
+    split_halves,
     sums_of_parts,
     sums_of_roots,
     sums_of_texts,
@@ -101,7 +103,7 @@ class CurveSetting:
         rate: the price rule's, tokens per second; chosen on these roots.
         budget_curve: float64 ``[n_max + 1]``, expected tokens per second of the whole under each fixed budget.
         drawn: the rules at drawn prices, budget and rate chosen anew at each; None: the noise is not known.
-        halves: see `simlab.analysis.curves.halves.split_halves`; None: the samples cannot be halved.
+        halves: see `simlab.analysis.curves.tallies.split_halves`; None: the samples cannot be halved.
     """
 
     edges: str

@@ -4,14 +4,81 @@ A tally decides; what its rules take is kept for each root, or, at drawn prices,
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from simlab.analysis.curves.machines import FIRST, CurveMachine
+from simlab.analysis.table.estimates import Figures
 from simlab.arrays import Doubles, Ints, Longs
-from simlab.policies.rules.ratio_curves import ROUNDING, ExpectedTokens, sum_fixed, taken_by_rules
+from simlab.cost import CostTable
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, convex_view, round_costs
+from simlab.policies.rules.ratio_curves import (
+    DEEP_MAXIMA,
+    MAXIMA,
+    ROUNDING,
+    ExpectedTokens,
+    kept_valleys,
+    scan_curves,
+    sum_fixed,
+    taken_by_rules,
+)
+
+# What rounds cost somewhere, as measured and as drawn again, for curves.
+
+FIRST = "first stop"
+"""The rule that ends at the first size that brings no more."""
+
+CONVEX = f"{FIRST}, convex"
+"""The same, but what it decides by is the convex view of the prices."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveMachine:
+    """What rounds cost somewhere.
+
+    Attributes:
+        cost_id: of the measurement.
+        costs: seconds, for the largest tree that is asked for.
+        views: other curves of seconds at the same contexts, by which a first stop may decide, by name; what it decides
+            is priced with ``costs``.
+        draws: the same at prices from samples drawn again, with the same views; none: how noisy they are is not known.
+        halves: seconds by the prices from each half of the samples; none: they cannot be halved.
+    """
+
+    cost_id: str
+    costs: RoundCosts
+    views: Mapping[str, RoundCosts] = field(default_factory=dict)
+    draws: tuple["CurveMachine", ...] = ()
+    halves: tuple[RoundCosts, ...] = ()
+
+    @property
+    def viewed_s(self) -> Doubles:
+        """Seconds by each view, float64 ``[V, C, n_max + 1]``."""
+        return np.stack([self.costs.seconds, *(view.seconds for view in self.views.values())])[1:]
+
+    @property
+    def drawn_s(self) -> Doubles:
+        """Seconds at the prices of each draw, float64 ``[B, C, n_max + 1]``."""
+        return np.stack([draw.costs.seconds for draw in self.draws])
+
+
+def curve_machine(cost: CostTable, most: int, halves: Sequence[CostTable] = ()) -> CurveMachine:
+    """Whole rounds by a latency profile, with the convex view, and the same for each of its draws.
+
+    Args:
+        cost: the prices.
+        most: drafted tokens, at most.
+        halves: the prices by each half of the samples.
+    """
+    whole = CurveMachine(
+        cost.cost_id,
+        round_costs(cost, ALL_STAGES, most),
+        {CONVEX: round_costs(convex_view(cost), ALL_STAGES, most)},
+        halves=tuple(round_costs(half, ALL_STAGES, most) for half in halves),
+    )
+    return replace(whole, draws=tuple(curve_machine(draw, most) for draw in cost.draws))
+
 
 SCAN, FIXED, PRICE = "full scan", "best fixed", "price"
 """Rules beside the first stop: the best size of each round; one size for all rounds; the sizes with the most tokens
@@ -172,3 +239,46 @@ def regret_shares(rates: Doubles, best: Doubles) -> Doubles:
     """What tokens per second lack of the best, as a share of it, float64 ``[R]``."""
     shares: Doubles = np.maximum(1.0 - rates / best, 0.0)
     return shares
+
+
+# Whether valleys that one half of the samples shows are there by the other half, which did not choose them.
+
+
+def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
+    """Sums over some roots, float64 ``[8]``; the last is how many roots there are.
+
+    Args:
+        halves: the seconds of a round by each of two halves.
+        part: the roots.
+    """
+    first, second = halves
+    flags = []
+    for costs in (first, second):
+        maxima = scan_curves(part.expected, costs, NOTABLE_SHARE)
+        flags += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
+    again = sum(
+        kept_valleys(part.expected, costs, against.seconds[None], NOTABLE_SHARE) / 2
+        for costs, against in ((first, second), (second, first))
+    )
+    shares = [*(flag.sum() for flag in flags), (flags[1] & flags[3]).sum(), *np.sum(again, axis=0)]
+    return np.array([*shares, len(part.sequences)], np.float64)
+
+
+def split_halves(sums: Doubles) -> Figures:
+    """Shares of all roots; of valleys the mean of both directions.
+
+    ``several`` are those with several maxima by each half, ``deep`` with maxima more than `NOTABLE_SHARE` apart,
+    ``deep_twice`` by both halves, wherever the valleys are. ``found_again`` have a valley by one half whose sizes make
+    one by the other too, ``deep_again`` one deeper than `NOTABLE_SHARE`.
+
+    Args:
+        sums: float64 ``[8]``, those of `scan_halves` added up.
+    """
+    several, deep, other_several, other_deep, twice, valley_again, deep_again = (sums[:-1] / sums[-1]).tolist()
+    return {
+        "several": [several, other_several],
+        "deep": [deep, other_deep],
+        "deep_twice": twice,
+        "found_again": valley_again,
+        "deep_again": deep_again,
+    }

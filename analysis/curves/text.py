@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.machines import FIRST, CurveMachine
-from simlab.analysis.curves.price_noise import KEPT_SHARE
 from simlab.analysis.curves.rows import CurveSetting
-from simlab.analysis.curves.summaries import CurveSummary
-from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE
+from simlab.analysis.curves.summaries import KEPT_SHARE, CurveSummary
+from simlab.analysis.curves.tallies import FIRST, FIXED, NOTABLE_SHARE, PRICE, CurveMachine
 from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.estimates import Estimate, Figures
 from simlab.analysis.table.text import aligned, number, within_width

@@ -11,9 +11,8 @@ from itertools import groupby
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
-from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
-from simlab.analysis.table.summaries import BASELINE, Scalar, Speed, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, BatchPrices, Scalar, Speed, Summary, summarise
 from simlab.errors import CostError
 
 MEASURE = "tokens_per_s"

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.curves.machines import FIRST
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
-from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
+from simlab.analysis.curves.tallies import FIRST, FIXED, PRICE, SCAN
 from simlab.analysis.figure_style import colour, figure, line, marker
 from simlab.analysis.report.page import Chart, error_bars
 from simlab.analysis.table.estimates import Figures

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice
+from simlab.analysis.advise import CHAIN, NOTHING, TREE, BatchAdvice
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.confirm.table import ConfirmedPolicy

@@ -12,7 +12,7 @@ from simlab.analysis.report.results import CHAIN, ReportResults, family_of, inte
 from simlab.analysis.statistics.intervals import rough_intervals
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
 from simlab.errors import enumerated
-from simlab.totals import SUMS
+from simlab.sequence_replay import SUMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ import numpy as np
 from simlab.analysis.statistics.intervals import prompt_spread
 from simlab.analysis.table.estimates import NO_FIGURE, Estimate, Figures, estimates, share_estimates
 from simlab.arrays import Doubles, Longs
-from simlab.sequence_replay import Round
-from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS
+from simlab.sequence_replay import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS, Round
 
 NUM_SUMS = len(COUNTS) + 4
 
 SIBLINGS, SECONDS, MEANS, RESPONSES = range(len(COUNTS), NUM_SUMS)
-"""What is summed over the rounds of a prompt behind `simlab.totals.COUNTS`. ``SIBLINGS`` are wrong tokens below a
+"""What is summed over the rounds of a prompt behind `simlab.columns.COUNTS`. ``SIBLINGS`` are wrong tokens below a
 true parent, ``SECONDS`` are nan without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that have
 rounds."""
 

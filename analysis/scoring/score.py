@@ -29,8 +29,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
-from simlab.sequence_replay import rounds
-from simlab.totals import COMMITTED, ROUNDS
+from simlab.sequence_replay import COMMITTED, ROUNDS, rounds
 
 Prompt = tuple[str, str]
 """Dataset and name."""

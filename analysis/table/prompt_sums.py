@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.statistics.slices import Slice, split_by_slice
-from simlab.analysis.table.price_draws import log_seconds_at_draws
-from simlab.analysis.table.summaries import STAGE_COLUMNS
+from simlab.analysis.table.summaries import STAGE_COLUMNS, log_seconds_at_draws
 from simlab.arrays import Doubles
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 

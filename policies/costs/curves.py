@@ -12,7 +12,7 @@ from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, STAGES, ChannelSeconds, Cos
 from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.jit import kernel
-from simlab.limits.memory import check_memory
+from simlab.limits import check_memory
 from simlab.policies.costs.cell_prices import NUM_DRAWS, Cell, CostSamples, cell_prices, drawn_prices
 
 # Prices as they were measured, or their convex view: the closest curves whose every further token costs no less.

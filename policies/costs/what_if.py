@@ -14,7 +14,7 @@ from simlab.arrays import Doubles
 from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 from simlab.errors import CostError, named_or_listed
 from simlab.ids import content_id
-from simlab.limits.typed_numbers import whole_number
+from simlab.limits import whole_number
 from simlab.policies.costs.curves import CONVEX, convex_view
 
 NEEDED = ("verify", PLAIN)

@@ -21,7 +21,7 @@ from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.routed import RouteLayers
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
-from simlab.policies.orders.walk import walk_layer
+from simlab.policies.orders.node_order import walk_layer
 from simlab.policies.routing.routed_policy import RouteTrees, accepted_by, walk_routes
 from simlab.policy import AnyPolicy, ChannelNeed, caught_up
 from simlab.recorded import RecordedTexts

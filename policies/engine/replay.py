@@ -29,14 +29,12 @@ from simlab.policies.kernels.true_places import (
     workspace_for,
 )
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.orders.walk import num_accepted
+from simlab.policies.orders.node_order import NodeOrder, num_accepted
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy, is_plain_decoding, routes_of
 from simlab.recorded import RecordedSequence, RecordedTexts, Roots, texts_of
-from simlab.sequence_replay import rounds
-from simlab.totals import ACCEPTED, CLIPPED, COMMITTED, COUNTS, DRAFTED, ROUNDS, sum_columns
+from simlab.sequence_replay import ACCEPTED, CLIPPED, COMMITTED, COUNTS, DRAFTED, ROUNDS, rounds, sum_columns
 
 # Fixed budgets on many texts: only the roots that some budget comes to are looked at, each once.
 #
@@ -86,7 +84,7 @@ def sum_budgets(
         table: what rounds cost, for every budget and context that there is; of no stage: nothing.
 
     Returns:
-        int64 ``[B, S, C]``, the `simlab.totals.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
+        int64 ``[B, S, C]``, the `simlab.columns.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
     """
     shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
@@ -162,7 +160,7 @@ class ReplaySums:
     """The sums over the rounds of each policy on each text.
 
     Attributes:
-        counts: int64 ``[P, S, C]``, the `simlab.totals.COUNTS`.
+        counts: int64 ``[P, S, C]``, the `simlab.columns.COUNTS`.
         seconds: float64 ``[P, S, 5]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
         draws_s: float64 ``[P, S, B]``, all stages together at each of the ``draws`` of the prices; NaN where prices
             have none.
@@ -323,7 +321,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
 
 
 def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
-    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.totals.COUNTS`."""
+    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.columns.COUNTS`."""
     return _sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
 
 

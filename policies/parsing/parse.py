@@ -25,7 +25,7 @@ from typing import TypeAlias, cast
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, did_you_mean, named_or_listed
 from simlab.ids import content_id
-from simlab.limits.typed_numbers import finite_number, is_whole, whole_number
+from simlab.limits import finite_number, is_whole, whole_number
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of

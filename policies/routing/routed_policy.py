@@ -18,8 +18,7 @@ from simlab.draft import Draft, Prompt
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Described, shared_composition
-from simlab.policies.orders.node_order import NEVER
-from simlab.policies.orders.walk import num_accepted
+from simlab.policies.orders.node_order import NEVER, num_accepted
 from simlab.policies.routing.cut_rule import ACCEPTED, NO_ROUND, CutRule
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, branches_asked, is_plain_decoding, needs_together, routes_of
 from simlab.recorded import RecordedTexts

@@ -9,8 +9,7 @@ from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.jit import kernel
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
-from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.orders.walk import num_accepted
+from simlab.policies.orders.node_order import OrderLayer, num_accepted
 from simlab.policies.rules.budgets import FULL_SCAN, ReadsPaths, best_surplus, expected_tokens
 from simlab.policy import Outcome
 

@@ -15,7 +15,7 @@ from simlab.cost import CHANNEL, STAGES, StageSeconds
 from simlab.errors import TraceError
 from simlab.ids import content_digest, content_id
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.totals import Totals
+from simlab.sequence_replay import Totals
 from simlab.traces.format.documents import DIGEST, Json, JsonFields, json_fields
 from simlab.untrusted.json_text import file_bytes, parse_json
 

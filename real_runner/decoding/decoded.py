@@ -14,8 +14,7 @@ from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling, choose, sequence_key
-from simlab.sequence_replay import Round, totals_of
-from simlab.totals import Totals
+from simlab.sequence_replay import Round, Totals, totals_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

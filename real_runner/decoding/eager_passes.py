@@ -18,8 +18,7 @@ from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.single_text import SingleText
 from simlab.real_runner.decoding.tree_pass import TreeMask, Walked, pass_of, walk
 from simlab.real_runner.drafters.dense import BlockStates
-from simlab.real_runner.execution.batched_buffers import trees_pass
-from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.execution.kv_buffers import BufferCache, trees_pass
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.masked import with_masks
 from simlab.real_runner.targets.model import features_of, tapped

@@ -17,7 +17,7 @@ from simlab.real_runner.decoding.tree_pass import Walked, walk
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
-from simlab.real_runner.execution.batched_buffers import BatchedCache, SequenceRows, trees_pass
+from simlab.real_runner.execution.kv_buffers import BatchedCache, SequenceRows, trees_pass
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling

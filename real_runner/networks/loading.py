@@ -20,7 +20,7 @@ from simlab.real_runner.networks.dspark.config import DSPARK
 from simlab.real_runner.networks.known import NETWORKS, network_of, read_fields
 from simlab.real_runner.networks.network import Network, Reach, Settings
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels
-from simlab.real_runner.networks.redraft.config import REDRAFT
+from simlab.real_runner.networks.redraft import REDRAFT
 from simlab.real_runner.targets.model import Target
 
 NO_NOISE = "tokens stand in place of masks with an adapter of UNO's kind alone, and this is none; leave --noise out"

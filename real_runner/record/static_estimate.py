@@ -26,7 +26,6 @@ from simlab.real_runner.networks.adapter.config import AdapterConfig
 from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.networks.eagle3.config import Eagle3Config
 from simlab.real_runner.networks.known import DraftConfig, network_of, read_config, read_fields, trees_bytes
-from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import Conversation, PromptRecord
 from simlab.real_runner.record.record import shards_of
@@ -392,3 +391,11 @@ def _billions(parameters: int) -> str:
     if parameters < 1e9:
         return f"{parameters / 1e6:,.1f} million parameters"
     return f"{parameters / 1e9:,.2f} billion parameters"
+
+
+def size_text(num_bytes: float) -> str:
+    """Bytes with a unit: kB, MB or GB, of 1000 each."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes / 1e3:.1f} kB"

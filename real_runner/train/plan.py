@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.limits.typed_numbers import MOST_SEED
+from simlab.limits import MOST_SEED
 from simlab.options import count, limit_option, nested, option
 from simlab.real_runner.model_options import parse_template_kwargs
 from simlab.sampling.choice import Sampling

@@ -8,7 +8,7 @@ from simlab.errors import UsageError
 from simlab.studies.export.export import ExportOptions, export
 from simlab.studies.inputs.trace import opened
 from simlab.traces.format.files import write_beside
-from simlab.traces.publishing.publication import publication
+from simlab.traces.publication import publication
 from simlab.untrusted.visible import visible
 
 _PUSHED = ("push", "trace", "public", "license", "dry_run")

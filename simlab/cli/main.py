@@ -15,8 +15,7 @@ from traceback import format_exception
 from typing import IO, Any, cast
 
 from simlab.cli import interruption
-from simlab.cli.parser import Parser, add_command, add_options, made_options
-from simlab.cli.renamed import renamed_command
+from simlab.cli.parser import Parser, add_command, add_options, made_options, renamed_command
 from simlab.errors import USER_CODE, SimlabError, UsageError, as_usage_error, describe_error, needing_models, user_file
 from simlab.ids import VERSION
 from simlab.options import check_written, written

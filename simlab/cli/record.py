@@ -7,9 +7,8 @@ from pathlib import Path
 from simlab.cli.interruption import set_resume_hint
 from simlab.errors import UsageError
 from simlab.real_runner.networks.known import first_policies
-from simlab.real_runner.record.additions.add import add
-from simlab.real_runner.record.additions.dry_run import estimate_addition, measure_addition
-from simlab.real_runner.record.dry_run import dry_run
+from simlab.real_runner.record.additions import add
+from simlab.real_runner.record.dry_run import dry_run, estimate_addition, measure_addition
 from simlab.real_runner.record.options import CONFIGS, RecordOptions
 from simlab.real_runner.record.static_estimate import estimate_text
 from simlab.studies.record import addition_of, record, record_part, recording_speed

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from simlab.arrays import Doubles, Floats, Ints, Keys, Longs
 from simlab.draft import Prompt
 from simlab.jit import kernel
-from simlab.limits.typed_numbers import MOST_SEED, shown
+from simlab.limits import MOST_SEED, shown
 from simlab.sampling.candidates import lowest_keys
 from simlab.sampling.noise import fill_gumbel, gumbel, gumbel_scalar, noise_key, position_state
 

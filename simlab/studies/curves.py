@@ -9,9 +9,9 @@ from typing import ClassVar, Generic
 
 import polars as pl
 
-from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, RootScan, curve_rows, root_part, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
+from simlab.analysis.curves.tallies import CurveMachine, curve_machine
 from simlab.analysis.curves.text import curves_text, unimodality_verdict, worst_example
 from simlab.analysis.table.estimates import Figures
 from simlab.analysis.table.text import within_width

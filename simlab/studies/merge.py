@@ -14,7 +14,6 @@ from simlab.traces.artefacts.kinds import format_of
 from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.format.manifest import read_manifest
 from simlab.traces.parts import merge_recordings
-from simlab.traces.results.checks import KEYS, find_missing_rows
 from simlab.traces.results.files import (
     NotedPart,
     SequenceCounts,
@@ -25,7 +24,7 @@ from simlab.traces.results.files import (
 )
 from simlab.traces.results.rounds_file import FORMAT as ROUNDS
 from simlab.traces.results.rounds_file import merge_rounds
-from simlab.traces.results.rows import Results, joined_results
+from simlab.traces.results.rows import KEYS, Results, find_missing_rows, joined_results
 from simlab.traces.results.sums import FORMAT as SUMS
 from simlab.traces.results.sums import merge_sums
 from simlab.untrusted.visible import ShownText

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from simlab.errors import TraceError, UsageError, as_usage_error
 from simlab.options import given_for, study
-from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.additions import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import OF_DRAFTS, OF_TEXTS, RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.traces.format.documents import json_fields

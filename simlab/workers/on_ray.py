@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
 from simlab.errors import SimlabError, UsageError
-from simlab.limits.typed_numbers import shown
+from simlab.limits import shown
 from simlab.workers.threads import Threads, Workers
 
 LOCAL = "local"

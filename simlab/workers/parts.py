@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simlab.limits.typed_numbers import MOST_COUNT, shown
+from simlab.limits import MOST_COUNT, shown
 from simlab.options import option
 
 _TYPED = re.compile(r"(0|[1-9][0-9]{0,9})/([1-9][0-9]{0,9})")

@@ -26,9 +26,8 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
-from simlab.sequence_replay import draft_source
+from simlab.sequence_replay import ROUNDS, draft_source
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.totals import ROUNDS
 from simlab.traces.reader import open_trace, packaged_trace
 
 Table = list[list[tuple[int, float]]]

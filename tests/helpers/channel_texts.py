@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence
-from simlab.testing.synthetic_channels import synthetic_channel
+from simlab.testing.random_texts import synthetic_channel
 
 
 def joint_needs(policies: Iterable[AnyPolicy]) -> list[ChannelNeed]:

@@ -8,7 +8,7 @@ from synthetic_traces import write_synthetic_trace
 
 from simlab.channels import POOL
 from simlab.recorded import RecordedSequence
-from simlab.testing.synthetic_channels import synthetic_pools
+from simlab.testing.random_texts import synthetic_pools
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import PoolColumns
 from simlab.traces.format.manifest_entries import ChannelInfo

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from simlab.recorded import RecordedSequence
-from simlab.testing.synthetic_channels import synthetic_transitions
+from simlab.testing.random_texts import synthetic_transitions
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import TransitionColumns
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo

@@ -9,9 +9,14 @@ import polars as pl
 from confirm_results import EXACT
 from made_up_optimum import OPTIMUM
 
-from simlab.analysis.compare.rank_agreement import rank_agreement
 from simlab.analysis.confirm.errors import TimedRounds, prediction_errors, staleness
-from simlab.analysis.confirm.table import TextFindings, compare_winner, confirmed_policies, measured_runs
+from simlab.analysis.confirm.table import (
+    TextFindings,
+    compare_winner,
+    confirmed_policies,
+    measured_runs,
+    rank_agreement,
+)
 from simlab.ids import VERSION
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts

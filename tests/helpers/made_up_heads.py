@@ -17,8 +17,7 @@ from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import AnyProducer
-from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach
-from simlab.real_runner.networks.redraft.redrafts import PathProducer, RedraftProducer
+from simlab.real_runner.networks.redraft import PathProducer, PathReach, RedraftProducer, RedraftReach
 from simlab.real_runner.networks.router.config import RouterConfig
 from simlab.real_runner.networks.router.network import RouterNetwork, RouterProducer
 from simlab.real_runner.networks.taps.config import PoolReach

@@ -6,8 +6,7 @@ import random_trees
 
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.redraft.config import RedraftReach
-from simlab.real_runner.networks.redraft.redrafts import RedraftProducer
+from simlab.real_runner.networks.redraft import RedraftProducer, RedraftReach
 from simlab.real_runner.targets.model import Target
 
 

@@ -3,7 +3,7 @@
 The runner decodes a prompt under a policy. Replaying its own rows on its own text must give its rounds,
 without tolerance, round by round and in the engine. In float32 its rounds may also be held against a record of
 the same prompt, made beforehand by one dense pass. And its text is audited: see
-`simlab.real_runner.confirm.audit.audit`.
+`simlab.real_runner.confirm.audit`.
 """
 
 import math
@@ -19,7 +19,7 @@ from random_adapter import random_adapter
 from simlab.arrays import Ints
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.audit.audit import TextLosses, Verdict, audit_text, measured_bound, verdict_of
+from simlab.real_runner.confirm.audit import TextLosses, Verdict, audit_text, measured_bound, verdict_of
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText

@@ -14,7 +14,7 @@ from simlab.grid import LOWEST, to_grid
 from simlab.jit import borrowing_kernel
 from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
-from simlab.testing.synthetic_channels import (
+from simlab.testing.random_texts import (
     synthetic_branches,
     synthetic_features,
     synthetic_pools,

@@ -49,8 +49,7 @@ from simlab.real_runner.networks.lilicorr.head import LatticeHead, LatticeProduc
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
-from simlab.real_runner.record.texts import forward_text
-from simlab.real_runner.record.token_rows import token_rows
+from simlab.real_runner.record.texts import forward_text, token_rows
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sampling.choice import Sampling, sequence_key
 

@@ -35,7 +35,7 @@ from simlab.channels import (
 )
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.synthetic_channels import (
+from simlab.testing.random_texts import (
     synthetic_branches,
     synthetic_features,
     synthetic_pools,

@@ -55,7 +55,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decoded",),
         ("reader", "writer"),
         ("adder", "parts"),
-        ("imported", "inspect", "publishing", "texts"),
+        ("imported", "inspect", "publication", "texts"),
     ),
     "policies": (
         ("edges", "costs", "settings"),

@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_460,
-    "traces": 11_090,
-    "policies": 14_440,
-    "analysis": 12_820,
-    "real_runner": 27_280,
-    "tests": 68_650,
+    "simlab": 28_520,
+    "traces": 11_070,
+    "policies": 14_330,
+    "analysis": 12_780,
+    "real_runner": 27_220,
+    "tests": 68_670,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 530
+MOST_PRODUCT_MODULES = 501
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 VAGUE_VARIABLES = {"found", "handed", "one", "said", "told"}
 """Names of variables that do not say what they hold; convention 5."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from replay_is_the_runner import CLOSE, PLAIN, Against, Checked, Ran, faults_of, verdict_on
 
-from simlab.real_runner.confirm.audit.audit import Verdict
+from simlab.real_runner.confirm.audit import Verdict
 
 EVERY, LONG = "every", "long"
 """The parts: every policy on a few short texts; plain decoding, the chain and three trees on more and longer ones."""

@@ -13,8 +13,7 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.errors import TraceError
 from simlab.grid import LOWEST, to_grid
-from simlab.limits.memory import check_memory
-from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.limits import MOST_COUNT, check_memory
 from simlab.traces.format.checks import LOG_PROB_TOLERANCE, MASS_TOLERANCE
 from simlab.traces.format.documents import JsonFields, check_version, json_fields, value_of
 from simlab.traces.format.frames import STOP_REASONS

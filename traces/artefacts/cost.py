@@ -14,7 +14,7 @@ from simlab.cost import GRID_STAGES, PLAIN, Visits, channel_stage, plain_beside
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, TraceError
 from simlab.ids import content_id
-from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.limits import MOST_COUNT
 from simlab.policy import UNITS, counted_setting
 from simlab.traces.format.documents import (
     DocumentKind,

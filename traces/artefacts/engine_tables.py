@@ -19,7 +19,7 @@ import numpy as np
 
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, reason_of
-from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.limits import MOST_COUNT
 from simlab.untrusted.json_text import file_text, parse_json
 
 SGLANG, VLLM_CURVES, VLLM_BENCH = "sglang-sps", "vllm-curves", "vllm-bench"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, named_or_listed, reason_of
-from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
+from simlab.limits import MOST_COUNT, finite_number, shown, whole_number
 from simlab.traces.artefacts.cost import MOST_DRAFTED
 from simlab.untrusted.json_text import file_text, parse_json
 

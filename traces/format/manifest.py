@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simlab.errors import TraceError, enumerated
-from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.limits import MOST_COUNT
 from simlab.sampling.choice import Sampling
 from simlab.traces.fetching.fetched import fetched_text
 from simlab.traces.format.documents import Json, JsonFields, check_digest, check_version, value_of, with_digest

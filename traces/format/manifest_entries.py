@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simlab.channels import BRANCHES, FEATURES, KINDS, POOL, TARGET, TRANSITIONS
 from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
 from simlab.channels.rows import WHOLE_CHAIN
-from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.limits import MOST_COUNT
 from simlab.traces.format.documents import Json
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, TypeAlias, cast
 
 import polars as pl
 
-from simlab.limits.memory import check_memory
+from simlab.limits import check_memory
 from simlab.untrusted.json_text import open_file
 
 _MAGIC = b"PAR1"

@@ -17,9 +17,8 @@ from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import ENTRY, read_table, rows_digest, table_facts
 from simlab.traces.parquet.sizes import parquet_sizes
-from simlab.traces.results.files import NotedPart, check_once, check_together, noted_part
+from simlab.traces.results.files import NotedPart, PiecesFolder, check_once, check_together, noted_part
 from simlab.traces.results.rows import Results
-from simlab.traces.results.store import PiecesFolder
 
 # Tables of single rounds: one row for each policy, sequence and round.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from simlab.arrays import Ints, Keys, Longs
 from simlab.errors import TraceError, named_or_listed
-from simlab.limits.typed_numbers import MOST_SEED, finite_number, shown, whole_number
+from simlab.limits import MOST_SEED, finite_number, shown, whole_number
 
 MASK, DETERMINISTIC, RANDOM = "mask", "deterministic", "random"
 

@@ -4,9 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
 from simlab.analysis.confirm.errors import PredictionErrors, Staleness
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, machine_table
+from simlab.analysis.confirm.table import (
+    FAILED,
+    ConfirmedPolicy,
+    RankAgreement,
+    WinnerComparison,
+    agreement_text,
+    machine_table,
+)
 from simlab.analysis.confirm.text import (
     ERROR_NOTES,
     confirm_blocks,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from simlab.analysis.compare.rank_agreement import rank_agreement
 from simlab.analysis.confirm.errors import FEWEST_ROUNDS, Staleness, TimedRounds, prediction_errors, staleness
 from simlab.analysis.confirm.table import (
     ConfirmedPolicy,
@@ -17,6 +16,7 @@ from simlab.analysis.confirm.table import (
     compare_winner,
     confirmed_policies,
     measured_runs,
+    rank_agreement,
     widest_half_width,
     with_prompts,
 )
@@ -25,7 +25,7 @@ from simlab.errors import CostError, TimeUpError, TraceError
 from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
-from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, verdicts
+from simlab.real_runner.confirm.audit import Verdict, audit, bound_of, verdicts
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from simlab.analysis.advise.verdicts import (
+from simlab.analysis.advise import (
     CHAIN,
     TREE,
     BatchAdvice,
@@ -18,8 +18,7 @@ from simlab.analysis.advise.verdicts import (
     no_tree_sentence,
 )
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
-from simlab.analysis.table.price_draws import BatchPrices
-from simlab.analysis.table.summaries import BASELINE, summarise
+from simlab.analysis.table.summaries import BASELINE, BatchPrices, summarise
 from simlab.analysis.table.text import within_width
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (

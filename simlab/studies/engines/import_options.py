@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.errors import UsageError
-from simlab.limits.typed_numbers import finite_number
+from simlab.limits import finite_number
 from simlab.options import draft_set_option, one_batch_option, option, trace_option
 from simlab.studies.inputs.trace import TraceSource
 from simlab.traces.artefacts.engine_tables import FORMS

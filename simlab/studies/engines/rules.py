@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simlab.analysis.engine_rules.figures import (
+from simlab.analysis.engine_rules import (
     CALIBRATION_NOTES,
     SCHEDULE_NOTES,
     Row,

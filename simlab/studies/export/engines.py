@@ -42,8 +42,7 @@ from simlab.analysis.export.engine_settings import (
 )
 from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.export.uno import SGLANG_UNO, uno_settings
-from simlab.analysis.table.price_draws import BatchPrices
-from simlab.analysis.table.summaries import Acceptance, acceptance_of
+from simlab.analysis.table.summaries import Acceptance, BatchPrices, acceptance_of
 from simlab.channels.needs import channels_read
 from simlab.errors import CostError, UsageError
 from simlab.ids import VERSION

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.errors import TraceError, UsageError
-from simlab.limits.typed_numbers import shown
+from simlab.limits import shown
 from simlab.options import option
 from simlab.real_runner.model_options import (
     DRAFTER,

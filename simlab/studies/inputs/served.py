@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice, drafted
+from simlab.analysis.advise import CHAIN, NOTHING, TREE, BatchAdvice, drafted
 from simlab.analysis.export.edge_llm import EDGE_MOST_K, EDGE_MOST_NODES, EDGE_TREE
 from simlab.analysis.export.engine_settings import (
     DRAFTERS,

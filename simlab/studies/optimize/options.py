@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.limits.typed_numbers import MOST_SEED
+from simlab.limits import MOST_SEED
 from simlab.options import (
     costs_option,
     count,

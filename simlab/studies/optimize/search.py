@@ -26,12 +26,12 @@ from simlab.policies.engine.replay import Replay, TimedPolicy
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
+from simlab.sequence_replay import DRAFTED, ROUNDS
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceJob, trace_handle
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
-from simlab.totals import DRAFTED, ROUNDS
 from simlab.traces.format.documents import first_difference
 from simlab.traces.results.files import check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema

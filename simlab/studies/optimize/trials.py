@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from simlab.analysis.optimize.candidate_sums import best_indices, objective_figures
 from simlab.errors import SimlabError, UsageError, reason_of
 from simlab.ids import content_id
-from simlab.policies.parsing.search_space import SearchEntry, number_within
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import SearchInputs
 from simlab.studies.optimize.search import SearchOptions, sums_on
-from simlab.studies.optimize.space import SearchPoint, SearchSpace, points_at, within_cap
+from simlab.studies.optimize.space import SearchEntry, SearchPoint, SearchSpace, number_within, points_at, within_cap
 
 if TYPE_CHECKING:
     import optuna  # an extra of its own, which searches without ranges do without

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.limits.typed_numbers import whole_number
+from simlab.limits import whole_number
 from simlab.options import count, one_batch_option, option
 from simlab.real_runner.model_options import (
     DTYPES,

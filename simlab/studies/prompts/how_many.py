@@ -12,7 +12,7 @@ from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import aligned, within_width
 from simlab.errors import UsageError
-from simlab.limits.typed_numbers import finite_number
+from simlab.limits import finite_number
 from simlab.studies.inputs.trace import TraceSource
 from simlab.studies.replay.replay import ReplayTable, replay
 from simlab.studies.result import StudyResult

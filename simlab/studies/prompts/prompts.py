@@ -16,8 +16,7 @@ from typing import ClassVar
 import polars as pl
 
 from simlab.errors import PromptError, UsageError
-from simlab.limits.memory import check_memory, most_bytes
-from simlab.limits.typed_numbers import MOST_SEED
+from simlab.limits import MOST_SEED, check_memory, most_bytes
 from simlab.options import count, limit_option, option, study
 from simlab.real_runner.targets.hub_files import at_revision, fetch, is_hub_id
 from simlab.studies.inputs.trace import TraceSource

@@ -41,10 +41,9 @@ from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
 from simlab.traces.format.lock import exclusive_lock
 from simlab.traces.reader import Trace
-from simlab.traces.results.files import NotedPart
+from simlab.traces.results.files import NotedPart, ResultStore
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
-from simlab.traces.results.store import ResultStore
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
 

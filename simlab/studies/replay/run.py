@@ -32,9 +32,9 @@ from simlab.studies.replay.rows import (
     results_of,
 )
 from simlab.traces.reader import Trace
+from simlab.traces.results.files import ResultStore
 from simlab.traces.results.rounds_file import RoundRows, RoundsFile, joined_rounds, round_rows
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
-from simlab.traces.results.store import ResultStore
 from simlab.workers.parts import Part
 from simlab.workers.threads import Threads, Workers, ignore_progress
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import curve_rows, roots_read_here
 from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.curves.tallies import curve_machine
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
 from simlab.analysis.report.page import Chart, Part, Section, TrustLabel, report_page

@@ -9,9 +9,8 @@ import polars as pl
 from simlab.analysis.compare.averaging import BothMeans, both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.table.estimates import Estimate, prompt_ratio
-from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.analysis.table.summaries import STAGE_COLUMNS
+from simlab.analysis.table.summaries import DRAWS, STAGE_COLUMNS
 from simlab.analysis.table.text import aligned, with_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions

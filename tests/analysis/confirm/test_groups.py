@@ -24,7 +24,7 @@ from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound
-from simlab.real_runner.execution import batched_buffers
+from simlab.real_runner.execution import kv_buffers
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.frames import SequenceRecord
@@ -143,7 +143,7 @@ def test_a_joint_budget_that_is_shared_out_otherwise_is_seen(monkeypatch: pytest
 
 
 def test_the_row_of_another_text_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(self: batched_buffers.SequenceRows, row: int, last: int) -> None:
+    def faulty(self: kv_buffers.SequenceRows, row: int, last: int) -> None:
         self.lengths[row], self.lengths[last] = self.lengths[last], 0
 
     def differs() -> bool:
@@ -159,7 +159,7 @@ def test_the_row_of_another_text_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         return False
 
     assert not differs()
-    monkeypatch.setattr(batched_buffers.SequenceRows, "drop", faulty)
+    monkeypatch.setattr(kv_buffers.SequenceRows, "drop", faulty)
     assert differs()
 
 

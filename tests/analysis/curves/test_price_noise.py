@@ -12,12 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.analysis.curves.halves import scan_halves, split_halves
-from simlab.analysis.curves.machines import CONVEX, FIRST, CurveMachine, curve_machine
-from simlab.analysis.curves.price_noise import drawn_behind_price, drawn_regrets, with_price_noise
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, curve_rows, roots_read_here
-from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
-from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
+from simlab.analysis.curves.summaries import (
+    CurveSummary,
+    curve_summaries,
+    drawn_behind_price,
+    drawn_regrets,
+    with_price_noise,
+)
+from simlab.analysis.curves.tallies import (
+    CONVEX,
+    FIRST,
+    FIXED,
+    NOTABLE_SHARE,
+    PRICE,
+    SCAN,
+    CurveMachine,
+    RootPart,
+    curve_machine,
+    scan_halves,
+    split_halves,
+)
 from simlab.analysis.curves.text import unimodality_verdict
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.estimates import Estimate

@@ -11,10 +11,9 @@ from curve_oracles import best_by_hand, curve_by_hand, deep_maxima_by_listing, f
 from curve_texts import made_up_texts, two_at_a_time
 from made_up_costs import random_table
 
-from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.rows import SCHEMA, CurveSetting, curve_rows, roots_read_here, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
-from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
+from simlab.analysis.curves.tallies import FIRST, FIXED, NOTABLE_SHARE, PRICE, SCAN, CurveMachine
 from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
 from simlab.cost import GRID_STAGES, PLAIN, CostTable

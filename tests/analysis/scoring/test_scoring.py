@@ -34,8 +34,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.fits.edge_sums import no_edge_sums
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.sequence_replay import draft_source, hindsight_rounds, rounds
-from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
+from simlab.sequence_replay import ACCEPTED, DRAFTED, ROUNDS, draft_source, hindsight_rounds, rounds
 
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:

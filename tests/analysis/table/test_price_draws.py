@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from summary_rows import priced, results, with_draws
 
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.table.price_draws import seconds_at_draws
-from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
+from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, seconds_at_draws, summarise
 from simlab.arrays import Doubles
 from simlab.errors import TraceError
 from simlab.policies.costs.cell_prices import NUM_DRAWS

@@ -14,7 +14,7 @@ from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_r
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource, true_reaches
-from simlab.policies.orders.walk import walk_layer
+from simlab.policies.orders.node_order import walk_layer
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.studies.inputs.prices import cost_table_of

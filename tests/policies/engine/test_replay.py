@@ -30,13 +30,11 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.sequence_replay import check_needs, rounds
+from simlab.sequence_replay import COUNTS, check_needs, rounds
 from simlab.studies.inputs.artefacts import PoliciesOnMachine
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayRun, replay_trace
-from simlab.testing.random_texts import random_sequence
-from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
-from simlab.totals import COUNTS
+from simlab.testing.random_texts import random_sequence, synthetic_branches, synthetic_pools, synthetic_transitions
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, branch_lengths

@@ -26,8 +26,15 @@ from simlab.errors import MissingChannelError
 from simlab.grid import path_weight, to_grid
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.named.ddtree import DDTree
-from simlab.policies.named.entropy_width import EntropyWidth, WidthCapped
-from simlab.policies.orders.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
+from simlab.policies.named.entropy_width import (
+    EntropyWidth,
+    WidthCapped,
+    WidthCaps,
+    bin_caps,
+    coverage_caps,
+    least_prob_caps,
+    proportional_caps,
+)
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
 from simlab.sequence_replay import draft_source

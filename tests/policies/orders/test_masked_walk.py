@@ -16,8 +16,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import NEVER
-from simlab.policies.orders.walk import walk_layer
+from simlab.policies.orders.node_order import NEVER, walk_layer
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy

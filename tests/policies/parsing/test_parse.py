@@ -17,8 +17,8 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.describe import describe
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.parsing.search_space import parse_entry
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.studies.optimize.space import parse_entry
 from simlab.testing import check_policy
 
 MINE = """

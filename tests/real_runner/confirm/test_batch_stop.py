@@ -13,8 +13,8 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm import audit as confirm_audit
 from simlab.real_runner.confirm import confirm
-from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.batch import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions

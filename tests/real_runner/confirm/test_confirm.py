@@ -18,9 +18,9 @@ from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm import audit as confirm_audit
 from simlab.real_runner.confirm import confirm, log
-from simlab.real_runner.confirm.audit import audit as confirm_audit
-from simlab.real_runner.confirm.audit.audit import TextLosses, audit, verdicts
+from simlab.real_runner.confirm.audit import TextLosses, audit, verdicts
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import LOG, ConfirmLog, FinishedSequence, finished_run
 from simlab.real_runner.confirm.options import ConfirmOptions

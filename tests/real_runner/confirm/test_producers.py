@@ -24,7 +24,7 @@ from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
-from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.real_runner.record.additions import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.inputs.prices import cost_table_of

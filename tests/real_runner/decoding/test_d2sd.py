@@ -14,7 +14,7 @@ from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.drafters.dense import TextContext
-from simlab.real_runner.networks.redraft.redrafts import RedraftProducer, RedraftText
+from simlab.real_runner.networks.redraft import RedraftProducer, RedraftText
 
 
 def test_a_round_makes_what_it_asks_for() -> None:

@@ -24,7 +24,7 @@ from simlab.arrays import Ints
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.audit.audit import TextLosses, audit_text
+from simlab.real_runner.confirm.audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
@@ -260,7 +260,7 @@ def test_a_confirmation_says_how_it_ran(made: Made, tmp_path: Path, monkeypatch:
         audited.append(target)
         return audit_text(target, prompt, text, sampling)
 
-    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.audit_text", watched)
+    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit_text", watched)
     file, out = prices(made), tmp_path / "out"
     write_cost_file(tmp_path / "eager.json", file)
     write_cost_file(tmp_path / "compiled.json", replace(file, execution=COMPILED))

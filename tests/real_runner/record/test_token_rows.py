@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import first_largest
-from simlab.real_runner.record import token_rows as module
+from simlab.real_runner.record import texts as module
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 

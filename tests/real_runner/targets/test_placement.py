@@ -14,7 +14,7 @@ from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.audit.audit import audit_text
+from simlab.real_runner.confirm.audit import audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
@@ -144,7 +144,7 @@ def test_the_audit_runs_where_it_is_asked_to(
         loaded.append((dtype, device, device_map))
         return load_target(name, dtype, device, device_map)
 
-    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.load_target", remembered)
+    monkeypatch.setattr("simlab.real_runner.confirm.audit.load_target", remembered)
     options = ConfirmOptions(tmp_path / "run", dtype="bfloat16", audit_device=asked)
     assert not confirm_runs.confirmed(made, options).has_failed
     assert loaded == [(torch.float32, device, device_map)]
@@ -163,7 +163,7 @@ def test_an_audit_that_does_not_fit_says_how_to_go_on(
     def too_large(*_given: object) -> Target:
         raise RuntimeError("CUDA out of memory. Tried to allocate 30 GiB.")
 
-    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.load_target", too_large)
+    monkeypatch.setattr("simlab.real_runner.confirm.audit.load_target", too_large)
     err = failure_of(*command)
     assert f"for the audit give --resume{now} --audit-device cpu" in err
     monkeypatch.undo()

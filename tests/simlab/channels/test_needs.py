@@ -22,8 +22,7 @@ from simlab.channels.needs import RecordedChannel
 from simlab.errors import MissingChannelError
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source
-from simlab.testing.random_texts import random_sequence
-from simlab.testing.synthetic_channels import synthetic_pools, synthetic_transitions
+from simlab.testing.random_texts import random_sequence, synthetic_pools, synthetic_transitions
 
 VOCAB = 14
 TRANSITIONS = {"depth": 7, "previous": 16, "top_k": 8, "order": "base-rank"}

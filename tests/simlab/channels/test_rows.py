@@ -26,8 +26,7 @@ from simlab.channels import (
 from simlab.channels.features import features_to_grid
 from simlab.channels.rows import MOST_EXACT, node_depths
 from simlab.recorded import RecordedSequence
-from simlab.testing.random_texts import random_sequence
-from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
+from simlab.testing.random_texts import random_sequence, synthetic_branches, synthetic_pools, synthetic_transitions
 
 SEEDS = st.integers(0, 10_000)
 VOCAB = 14

@@ -10,7 +10,7 @@ import pytest
 from commands import refusal_of
 from signed_files import signed
 
-from simlab.limits.memory import MAX_GIB
+from simlab.limits import MAX_GIB
 from simlab.traces.artefacts.cost import PACKAGED
 from simlab.traces.format.files import file_sha256
 from simlab.traces.reader import packaged_trace

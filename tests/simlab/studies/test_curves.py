@@ -11,9 +11,8 @@ from study_results import refused, value_of
 from synthetic_traces import write_synthetic_trace
 
 import simlab
-from simlab.analysis.curves.machines import CONVEX, FIRST
 from simlab.analysis.curves.rows import SCHEMA
-from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
+from simlab.analysis.curves.tallies import CONVEX, FIRST, FIXED, PRICE, SCAN
 from simlab.cost import PLAIN
 from simlab.studies.curves import curves
 from simlab.traces.artefacts import cost as cost_file

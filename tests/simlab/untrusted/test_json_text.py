@@ -108,7 +108,7 @@ def test_commands_wait_for_no_pipe(typed: str, tmp_path: Path) -> None:
 
 
 OWN = {
-    "simlab/limits/memory.py",
+    "simlab/limits.py",
     "simlab/studies/profile/profile.py",
     "real_runner/profile/machine.py",
     "simlab/cli/completion.py",

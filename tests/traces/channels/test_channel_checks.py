@@ -15,7 +15,7 @@ from synthetic_traces import DRAFT, SyntheticHeads, synthetic_manifest, syntheti
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows
 from simlab.errors import TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.synthetic_channels import synthetic_branches, synthetic_pools, synthetic_transitions
+from simlab.testing.random_texts import synthetic_branches, synthetic_pools, synthetic_transitions
 from simlab.traces.channels import checks
 from simlab.traces.channels.checks import (
     CHANNEL_WORDS,

@@ -13,7 +13,7 @@ from row_oracle import changed, draft_is_broken, text_is_broken, tokens_are_brok
 from synthetic_traces import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
 from simlab.errors import TraceError
-from simlab.limits.typed_numbers import MOST_SEED
+from simlab.limits import MOST_SEED
 from simlab.traces.format.checks import (
     WHOLE,
     check_texts,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.errors import TooLargeError, TraceError
-from simlab.limits.memory import MAX_GIB
+from simlab.limits import MAX_GIB
 from simlab.traces.format.files import read_frame
 from simlab.traces.parquet.sizes import check_promised, check_size, parquet_sizes
 from simlab.traces.reader import packaged_trace

@@ -15,9 +15,8 @@ from synthetic_traces import write_synthetic_trace
 import simlab
 from simlab.errors import TraceError
 from simlab.traces.format.tables import ENTRY, read_table, rows_digest, write_table
-from simlab.traces.results.checks import find_missing_rows, find_row_problem
 from simlab.traces.results.files import read_results, read_unfinished_results, write_results
-from simlab.traces.results.rows import OPTIONAL, results_frame, results_schema
+from simlab.traces.results.rows import OPTIONAL, find_missing_rows, find_row_problem, results_frame, results_schema
 
 TEXTS = 4
 

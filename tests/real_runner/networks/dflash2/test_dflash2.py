@@ -24,7 +24,7 @@ from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import block_stage
-from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.real_runner.record.additions import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.confirm import confirm

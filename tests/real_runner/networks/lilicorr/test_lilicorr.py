@@ -23,7 +23,7 @@ from simlab.real_runner.networks.lilicorr.config import lattice_from_json
 from simlab.real_runner.networks.lilicorr.head import LatticeHead, LatticeProducer
 from simlab.real_runner.networks.loading import load_producer
 from simlab.real_runner.networks.parts import checked_parts
-from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.real_runner.record.additions import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.confirm import confirm

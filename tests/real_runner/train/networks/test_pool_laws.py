@@ -17,8 +17,7 @@ from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.train.networks.pool_laws import drawn_roots, law_loss, read_laws
-from simlab.real_runner.train.networks.taps import _along
+from simlab.real_runner.train.networks.taps import _along, drawn_roots, law_loss, read_laws
 from simlab.real_runner.train.text import FeatureStore
 
 REACH = PoolReach(5, 6)

@@ -18,7 +18,7 @@ from simlab.errors import MissingChannelError, PolicyError, PromptError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.networks.router.network import load_router
-from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.real_runner.record.additions import ChannelOptions, add
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.train.networks.router import RouterRoots, plain_losses, read_roots, router_of
 from simlab.recorded import RecordedSequence

@@ -30,7 +30,7 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.train import features
-from simlab.real_runner.train.networks import pool_laws
+from simlab.real_runner.train.networks import taps
 from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.trainer import HeldOut
 
@@ -141,7 +141,7 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 3 if kind is blocks else 6)
-    monkeypatch.setattr(pool_laws, "TEXTS_PER_FILE", 2)
+    monkeypatch.setattr(taps, "TEXTS_PER_FILE", 2)
     whole, out = (tmp_path / name / "run" for name in ("unbroken", "broken"))
     writes = InterruptedWrites(monkeypatch)
     assert main([*kind(folder), "--out", str(whole)]) == 0

@@ -15,10 +15,9 @@ from synthetic_traces import DRAFT, SyntheticChannels, write_synthetic_trace
 import simlab
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
-from simlab.sequence_replay import replay_sequence
+from simlab.sequence_replay import Totals, replay_sequence
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.studies.replay.replay import replay
-from simlab.totals import Totals
 from simlab.traces.artefacts.cost import CostChannel, read_cost_file, write_cost_file
 from simlab.traces.format.manifest_entries import BASE_RANK, ModelInfo
 from simlab.traces.reader import open_trace
