@@ -84,7 +84,7 @@ def sum_budgets(
         table: what rounds cost, for every budget and context that there is; of no stage: nothing.
 
     Returns:
-        int64 ``[B, S, C]``, the `simlab.columns.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
+        int64 ``[B, S, C]``, the `simlab.sequence_replay.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
     """
     shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
@@ -160,7 +160,7 @@ class ReplaySums:
     """The sums over the rounds of each policy on each text.
 
     Attributes:
-        counts: int64 ``[P, S, C]``, the `simlab.columns.COUNTS`.
+        counts: int64 ``[P, S, C]``, the `simlab.sequence_replay.COUNTS`.
         seconds: float64 ``[P, S, 5]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
         draws_s: float64 ``[P, S, B]``, all stages together at each of the ``draws`` of the prices; NaN where prices
             have none.
@@ -321,7 +321,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
 
 
 def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
-    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.columns.COUNTS`."""
+    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.sequence_replay.COUNTS`."""
     return _sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -60,6 +61,9 @@ WITHOUT_CHOICE = (
 
 MOST_NODES, CAPS, WIDTH = 512, (16, 64, 512), 64
 """Nodes of an order and node counts that are told; candidates of which an edge model is asked."""
+
+_PROMPTS = 4
+"""So many are scored at a time."""
 
 
 @dataclass(frozen=True)
@@ -221,14 +225,14 @@ def scoring(options: ScoringOptions) -> ScoringTable:
     on_ray = ray_options(options.ray, options.workers)
     inputs = _inputs(options)
     with (
-        workers_on(on_ray, threads=1) as workers,
+        workers_on(on_ray) as workers,
         progress_bar(options.progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
     ):
 
         def report(_what: str, num_roots: int) -> None:
             bar.update(num_roots)
 
-        units = [tuple(inputs.wanted)] if workers.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
+        units = whole_prompts(inputs.trace, inputs.wanted)
         whole = Scoring.joined(list(workers.results(inputs.job(workers), units, report)))
     made = ScoringTable(inputs, (*(whole.by_dataset() if options.by else ()), (None, whole)), options.details)
     if options.out is not None:
@@ -238,7 +242,7 @@ def scoring(options: ScoringOptions) -> ScoringTable:
 
 @dataclass
 class _ScoringJob(TraceJob):
-    """A scoring; a unit are the sequences of whole prompts.
+    """A scoring; a unit are the sequences of whole prompts, and so is a part of it.
 
     Attributes:
         policies: to be scored.
@@ -251,8 +255,12 @@ class _ScoringJob(TraceJob):
     cost: CostTable | None
 
     def parts(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """All texts of a unit go together."""
-        return [unit]
+        """The texts of a few prompts each, for a thread each."""
+        of_prompts: dict[Prompt, list[int]] = {}
+        for index in unit:
+            of_prompts.setdefault(prompt_of(self.trace.texts[index]), []).append(index)
+        texts = list(of_prompts.values())
+        return [tuple(chain(*texts[at : at + _PROMPTS])) for at in range(0, len(texts), _PROMPTS)]
 
     def work(self, part: tuple[int, ...]) -> Scoring:
         """Score policies on these sequences."""
