@@ -84,7 +84,8 @@ def sum_budgets(
         table: what rounds cost, for every budget and context that there is; of no stage: nothing.
 
     Returns:
-        int64 ``[B, S, C]``, the `simlab.sequence_replay.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
+        int64 ``[B, S, C]``, the `simlab.sequence_replay.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the
+        table.
     """
     shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
