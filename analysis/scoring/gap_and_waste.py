@@ -14,9 +14,9 @@ from simlab.sequence_replay import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS,
 NUM_SUMS = len(COUNTS) + 4
 
 SIBLINGS, SECONDS, MEANS, RESPONSES = range(len(COUNTS), NUM_SUMS)
-"""What is summed over the rounds of a prompt behind `simlab.sequence_replay.COUNTS`. ``SIBLINGS`` are wrong tokens below
-a true parent, ``SECONDS`` are nan without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that have
-rounds."""
+"""What is summed over the rounds of a prompt behind `simlab.sequence_replay.COUNTS`. ``SIBLINGS`` are wrong tokens
+below a true parent, ``SECONDS`` are nan without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that
+have rounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
