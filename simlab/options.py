@@ -13,6 +13,7 @@ the parser, its help, the completion of shells and the reference pages read the 
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from dataclasses import field as declare_field
@@ -276,11 +277,20 @@ def check_written(options: object) -> None:
     """Refuse, before the work, a file that could not be written after it.
 
     Raises:
-        UsageError: a folder stands where a file would be written.
+        UsageError: a folder or a device stands where a file would be written, or nothing can be written there.
     """
     for name, typed, path in written(options):
-        if typed.example and path.is_dir():
+        if not typed.example:
+            continue
+        if path.is_dir():
             raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{name} names {path}, which is a device or a pipe; give the name of a file")
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        if not folder.is_dir():
+            raise UsageError(f"{name} names a file below {folder}, which is a file; expected a folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{name} names {path}, and the folder {folder} cannot be written; give another")
 
 
 def typed_words(command: str, options: object) -> list[str]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from simlab.options import check_written
 from simlab.studies.report.report import ReportOptions, report
 
 _OUT = Path("report.html")
@@ -11,7 +12,9 @@ _OUT = Path("report.html")
 def run(options: ReportOptions) -> int:
     """Make the report, write it, and print its verdict."""
     out = _OUT if options.out is None else Path(options.out)
-    made = report.run(replace(options, out=out))
+    options = replace(options, out=out)
+    check_written(options)
+    made = report.run(options)
     print(made.verdict)
     for sentence in made.missing:
         print(sentence)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,12 +85,22 @@ def needed(parser: Parser, but: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_is_no_file_to_write(command: str, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused_before_the_work(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
     for field, typed in declared(main.named(COMMANDS[command].options)):
         if isinstance(typed, Option) and typed.example:
             option = flags(field, typed)[-1]
-            said = refusal_of(*command.split(), *needed(parser_of(command), option), option, tmp_path)
+            words = (*command.split(), *needed(parser_of(command), option), option)
+            said = refusal_of(*words, tmp_path)
             assert f"{option} names the folder {tmp_path}; expected a file, such as {tmp_path / typed.example}" in said
+            assert f"{option} names /dev/null, which is a device or a pipe" in refusal_of(*words, "/dev/null")
+            said = refusal_of(*words, tmp_path / "file" / "below")
+            assert f"{option} names a file below {tmp_path / 'file'}, which is a file" in said
+            with monkeypatch.context() as patched:  # root may write everywhere
+                patched.setattr(os, "access", lambda *_: False)
+                assert f"the folder {tmp_path} cannot be written" in refusal_of(*words, tmp_path / "new" / "below")
 
 
 # --- the commands that run models: what reaches them

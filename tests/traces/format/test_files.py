@@ -1,6 +1,7 @@
 """Files are there whole or not at all, whoever else writes beside them."""
 
 import ast
+import errno
 import os
 import re
 import resource
@@ -19,7 +20,15 @@ from places import REPOSITORY
 from source_files import source_files
 
 from simlab.errors import TraceError
-from simlab.traces.format.files import column_names, read_frame, remove_leftovers, write_beside, write_frame
+from simlab.traces.format import files
+from simlab.traces.format.files import (
+    column_names,
+    read_frame,
+    read_text,
+    remove_leftovers,
+    write_beside,
+    write_frame,
+)
 from simlab.traces.texts import read_text_table
 
 RANDOM = "0123456789ab"
@@ -78,6 +87,17 @@ def test_the_place_of_a_device_is_not_taken(tmp_path: Path) -> None:
         with pytest.raises(TraceError, match="is a device, and its place is not taken; give the name of a file"):
             write_beside(path, lambda file: file.write(b"text"))
         assert not path.is_file()
+
+
+def test_what_the_system_refuses_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "file")
+
+    monkeypatch.setattr(files, "file_text", refused)
+    monkeypatch.setattr(files, "check_size", refused)
+    for read in (lambda: read_text(tmp_path, "text"), lambda: read_frame(tmp_path, "text", {})):
+        with pytest.raises(TraceError, match=r"^text in .* cannot be read \(Permission denied\)\.$"):
+            read()
 
 
 def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
