@@ -20,12 +20,12 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_520,
-    "traces": 11_070,
+    "simlab": 28_540,
+    "traces": 11_080,
     "policies": 14_330,
     "analysis": 12_780,
     "real_runner": 27_220,
-    "tests": 68_670,
+    "tests": 68_710,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
