@@ -1,9 +1,9 @@
 """Are edge probabilities right, where is the true path in a policy's order of nodes, and what does that bring?"""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,6 +31,7 @@ from simlab.options import (
 )
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies
+from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, default_policies, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, notes_on, prices_for_trace
@@ -44,7 +45,6 @@ from simlab.studies.inputs.trace import (
     trace_handle,
     whole_prompts,
 )
-from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
@@ -62,8 +62,8 @@ WITHOUT_CHOICE = (
 MOST_NODES, CAPS, WIDTH = 512, (16, 64, 512), 64
 """Nodes of an order and node counts that are told; candidates of which an edge model is asked."""
 
-_PROMPTS = 4
-"""So many are scored at a time."""
+_ROOTS = 1024
+"""So many are scored at a time, if texts and prompts are not longer."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def scoring(options: ScoringOptions) -> ScoringTable:
 
 @dataclass
 class _ScoringJob(TraceJob):
-    """A scoring; a unit are the sequences of whole prompts, and so is a part of it.
+    """A scoring; a unit are the sequences of whole prompts, and a part of it their texts.
 
     Attributes:
         policies: to be scored.
@@ -254,20 +254,29 @@ class _ScoringJob(TraceJob):
     limits: ScoringLimits
     cost: CostTable | None
 
-    def parts(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The texts of a few prompts each, for a thread each."""
-        of_prompts: dict[Prompt, list[int]] = {}
-        for index in unit:
-            of_prompts.setdefault(prompt_of(self.trace.texts[index]), []).append(index)
-        texts = list(of_prompts.values())
-        return [tuple(chain(*texts[at : at + _PROMPTS])) for at in range(0, len(texts), _PROMPTS)]
-
-    def work(self, part: tuple[int, ...]) -> Scoring:
-        """Score policies on these sequences."""
+    def parts(self, unit: tuple[int, ...]) -> Iterator[tuple[RecordedTexts, ...]]:
+        """The texts of a few prompts each, all of theirs."""
         channels = channels_read(policy.policy for policy in self.policies)
-        texts = self.trace.recorded_texts(self.draft, part, ROOTS_AT_ONCE, channels)
-        prompts = list(dict.fromkeys(map(prompt_of, (self.trace.texts[index] for index in part))))
-        return score_trace(self.policies, prompts, texts, self.limits, self.cost, partial(self.report, "roots"))
+        left = Counter(prompt_of(self.trace.texts[index]) for index in unit)
+        begun: list[RecordedTexts] = []
+        for texts in self.trace.recorded_texts(self.draft, unit, _ROOTS, channels):
+            begun.append(texts)
+            left.subtract(_prompts([texts]))
+            if not any(left[prompt] for prompt in _prompts(begun)):
+                yield tuple(begun)
+                begun = []
+
+    def work(self, part: tuple[RecordedTexts, ...]) -> Scoring:
+        """Score policies on these texts."""
+        prompts = list(dict.fromkeys(_prompts(part)))
+        return score_trace(self.policies, prompts, part, self.limits, self.cost, partial(self.report, "roots"))
+
+
+def _prompts(part: Iterable[RecordedTexts]) -> Iterator[Prompt]:
+    """Dataset and name of the prompt of each text."""
+    for texts in part:
+        for sequence in texts.sequences:
+            yield sequence.prompt.dataset, sequence.prompt.prompt_id
 
 
 def _inputs(options: ScoringOptions) -> ScoringInputs:
