@@ -45,6 +45,7 @@ from simlab.policies.rules.ratio_curves import (
 )
 from simlab.recorded import RecordedTexts
 from simlab.traces.format.files import write_frame
+from simlab.workers.threads import in_order, num_cores
 
 Found = TypeVar("Found")
 
@@ -137,34 +138,42 @@ class Roots(Protocol):
         ...
 
 
+_ReadPart: TypeAlias = tuple[pl.DataFrame, RootPart, int]
+"""Where some roots are, what they bring, and how many were looked at."""
+
+
 def roots_read_here(
     texts: Callable[[], Iterable[RecordedTexts]],
     chosen: Callable[[RecordedTexts], Longs] | None = None,
     advance: Callable[[int], object] = int,
 ) -> Roots:
-    """Roots of texts that are read in this process; what they bring is kept for the next look where it has room.
+    """Roots of texts that are looked at on the cores of this process; what they bring is kept where it has room.
 
     Args:
         texts: reads them anew each time, in the same parts.
         chosen: which roots of some texts count, int64; None: all.
         advance: is told how many roots were looked at.
     """
-    kept: dict[tuple[str, int], list[tuple[pl.DataFrame, RootPart, int]]] = {}
-
-    def read(order: BestFirst, most: int) -> Iterator[tuple[pl.DataFrame, RootPart, int]]:
-        parts, size = list[tuple[pl.DataFrame, RootPart, int]](), 0
-        for some in texts():
-            where, part = root_part(some, chosen, order, most)
-            size += part.expected.tokens.nbytes
-            parts = [*parts, (where, part, len(some.roots.token_indices))] if size <= MOST_KEPT else []
-            yield where, part, len(some.roots.token_indices)
-        if parts:
-            kept[order.key, most] = parts
+    kept: dict[tuple[str, int], list[_ReadPart]] = {}
 
     def roots(order: BestFirst, most: int, look: RootScan[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
-        for where, part, num_roots in kept.get((order.key, most)) or read(order, most):
-            yield where, look(part)
-            advance(num_roots)
+        def read(some: RecordedTexts) -> tuple[_ReadPart, Found]:
+            where, part = root_part(some, chosen, order, most)
+            return (where, part, len(some.roots.token_indices)), look(part)
+
+        def again(part: _ReadPart) -> tuple[_ReadPart, Found]:
+            return part, look(part[1])
+
+        known, threads = kept.get((order.key, most)), num_cores()
+        parts, size = list[_ReadPart](), 0
+        looks = in_order(iter(texts()), read, threads) if known is None else in_order(iter(known), again, threads)
+        for part, result in looks:
+            size += part[1].expected.tokens.nbytes
+            parts = [*parts, part] if size <= MOST_KEPT else []
+            yield part[0], result
+            advance(part[2])
+        if parts:
+            kept[order.key, most] = parts
 
     return roots
 

@@ -1,7 +1,8 @@
 """Edge models, orders of nodes and policies scored against what the target's text goes on with."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,10 +129,30 @@ class ScoringLimits:
     width: int
 
 
+def by_prompts(texts: Iterable[RecordedTexts], num_texts: Mapping[Prompt, int]) -> Iterator[tuple[RecordedTexts, ...]]:
+    """Texts in parts that hold whole prompts.
+
+    Args:
+        texts: some at a time.
+        num_texts: how many each prompt has.
+    """
+    left, begun = Counter(num_texts), list[RecordedTexts]()
+    for some in texts:
+        begun.append(some)
+        left.subtract(_prompts_of([some]))
+        if not any(left[prompt] for prompt in _prompts_of(begun)):
+            yield tuple(begun)
+            begun = []
+
+
+def _prompts_of(texts: Iterable[RecordedTexts]) -> list[Prompt]:
+    prompts = (sequence.prompt for some in texts for sequence in some.sequences)
+    return [(prompt.dataset, prompt.prompt_id) for prompt in prompts]
+
+
 def score_trace(
     policies: Sequence[NamedPolicy],
-    prompts: Sequence[Prompt],
-    texts: Iterable[RecordedTexts],
+    texts: Sequence[RecordedTexts],
     limits: ScoringLimits,
     cost: CostTable | None = None,
     advance: Callable[[int], object] = int,
@@ -140,12 +161,12 @@ def score_trace(
 
     Args:
         policies: at least one.
-        prompts: of the texts, each once.
         texts: with draft rows; there is at least one.
         limits: how far one looks.
         cost: what rounds cost; None: nothing is priced.
         advance: is told how many roots were done, after each part of ``texts``.
     """
+    prompts = list(dict.fromkeys(_prompts_of(texts)))
     number = {prompt: index for index, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)
     models = _edge_models(orders, limits.width)
@@ -153,9 +174,7 @@ def score_trace(
     places: list[TruePlaces] = []
     sums = np.zeros((1 + 2 * len(policies), num, NUM_SUMS))
     for part in texts:
-        of_texts = np.array(
-            [number[sequence.prompt.dataset, sequence.prompt.prompt_id] for sequence in part.sequences], np.int64
-        )
+        of_texts = np.array([number[prompt] for prompt in _prompts_of([part])], np.int64)
         edge_sums = edge_sums or [no_edge_sums(num, part.roots.counts.shape[1]) for _ in models]
         for (_, edges), own in zip(models, edge_sums, strict=True):
             if edges.source is None:

@@ -1,14 +1,14 @@
 """Are edge probabilities right, where is the true path in a policy's order of nodes, and what does that bring?"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from simlab.analysis.scoring.reliability import write_reliability
-from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
+from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, by_prompts, score_trace
 from simlab.analysis.scoring.text import calibration_verdict, scoring_notes, scoring_text
 from simlab.analysis.table.estimates import Row, flat
 from simlab.analysis.table.text import within_width
@@ -45,6 +45,7 @@ from simlab.studies.inputs.trace import (
     trace_handle,
     whole_prompts,
 )
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
@@ -61,9 +62,6 @@ WITHOUT_CHOICE = (
 
 MOST_NODES, CAPS, WIDTH = 512, (16, 64, 512), 64
 """Nodes of an order and node counts that are told; candidates of which an edge model is asked."""
-
-_ROOTS = 1024
-"""So many are scored at a time, if texts and prompts are not longer."""
 
 
 @dataclass(frozen=True)
@@ -257,26 +255,12 @@ class _ScoringJob(TraceJob):
     def parts(self, unit: tuple[int, ...]) -> Iterator[tuple[RecordedTexts, ...]]:
         """The texts of a few prompts each, all of theirs."""
         channels = channels_read(policy.policy for policy in self.policies)
-        left = Counter(prompt_of(self.trace.texts[index]) for index in unit)
-        begun: list[RecordedTexts] = []
-        for texts in self.trace.recorded_texts(self.draft, unit, _ROOTS, channels):
-            begun.append(texts)
-            left.subtract(_prompts([texts]))
-            if not any(left[prompt] for prompt in _prompts(begun)):
-                yield tuple(begun)
-                begun = []
+        texts = self.trace.recorded_texts(self.draft, unit, ROOTS_AT_ONCE, channels)
+        return by_prompts(texts, Counter(prompt_of(self.trace.texts[index]) for index in unit))
 
     def work(self, part: tuple[RecordedTexts, ...]) -> Scoring:
         """Score policies on these texts."""
-        prompts = list(dict.fromkeys(_prompts(part)))
-        return score_trace(self.policies, prompts, part, self.limits, self.cost, partial(self.report, "roots"))
-
-
-def _prompts(part: Iterable[RecordedTexts]) -> Iterator[Prompt]:
-    """Dataset and name of the prompt of each text."""
-    for texts in part:
-        for sequence in texts.sequences:
-            yield sequence.prompt.dataset, sequence.prompt.prompt_id
+        return score_trace(self.policies, part, self.limits, self.cost, partial(self.report, "roots"))
 
 
 def _inputs(options: ScoringOptions) -> ScoringInputs:

@@ -23,7 +23,7 @@ BUDGET = {
     "simlab": 28_540,
     "traces": 11_080,
     "policies": 14_330,
-    "analysis": 12_780,
+    "analysis": 12_810,
     "real_runner": 27_220,
     "tests": 68_710,
 }

@@ -1,5 +1,6 @@
 """The page of a report: its sections, each from what is at hand."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from simlab.analysis.curves.rows import curve_rows, roots_read_here
@@ -13,7 +14,7 @@ from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
 from simlab.analysis.report.trees import explorer_trees
 from simlab.analysis.report.verdict import VerdictChoice, verdict_of
-from simlab.analysis.scoring.score import ScoringLimits, score_trace
+from simlab.analysis.scoring.score import Scoring, ScoringLimits, by_prompts, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
@@ -31,6 +32,7 @@ from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.traces.artefacts.confirmation import Confirmation
+from simlab.workers.threads import in_order, num_cores
 
 # The trees of a report: which texts are shown, and their words.
 
@@ -404,11 +406,12 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
     assert draft is not None
     draft_set = trace.manifest.draft_sets[draft]
     named = inputs.named(_SCORED)
-    prompts = list(dict.fromkeys((text.prompt.dataset, text.prompt.prompt_id) for text in inputs.texts()))
+    num_texts = Counter((text.prompt.dataset, text.prompt.prompt_id) for text in inputs.texts())
     limits = ScoringLimits(min(64, draft_set.exact_budget), (16,), min(64, draft_set.min_width))
     texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
     cost = inputs.cost if inputs.cost is not None and inputs.cost.most_drafted >= max(limits.caps) else None
-    return scoring_parts(score_trace(named, prompts, texts, limits, cost), [policy.label for policy in named])
+    parts = in_order(by_prompts(texts, num_texts), lambda part: score_trace(named, part, limits, cost), num_cores())
+    return scoring_parts(Scoring.joined(list(parts)), [policy.label for policy in named])
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:

@@ -41,7 +41,7 @@ def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     recorded = next(text for text in texts(21, 9) if len(text.text) > 8)
     artefacts = FullArtefacts()
     policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], artefacts)
-    scored = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (3, 9), 9))
+    scored = score_trace(policies, [texts_of([recorded])], ScoringLimits(9, (3, 9), 9))
     marginal = scored.edges[0]
     parts = [calibration(marginal, EdgeSlice(place)) for place in (ON_SPINE, OFF_SPINE)]
     whole, everything = (calibration(marginal, EdgeSlice(place)) for place in (TRUE_PREFIX, ANY))
@@ -63,10 +63,7 @@ def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], mos
         replace(text, index=index, prompt=Prompt(f"p{index}", "made-up", 0, 0, text.prompt.token_ids))
         for index, text in enumerate(recorded)
     ]
-    prompts = [("made-up", f"p{index}") for index in range(len(recorded))]
-    return score_trace(
-        policies, prompts, [texts_of([sequence]) for sequence in renamed], ScoringLimits(most, (2, most), 9)
-    )
+    return score_trace(policies, [texts_of([sequence]) for sequence in renamed], ScoringLimits(most, (2, most), 9))
 
 
 DEEP = [
@@ -197,7 +194,7 @@ def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
     typed = ["ddtree:budget=3/5", "eagle2-beam:total=4", "entropy-width:budget=4/6"]
     policies = parse_policies([typed[0], typed[2]], FullArtefacts())
     recorded = DEEP[0]
-    found = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (9,), 9))
+    found = score_trace(policies, [texts_of([recorded])], ScoringLimits(9, (9,), 9))
     assert [edge.label for edge in found.edges] == ["ddtree"]
     assert found.places is not None
     assert len(set(found.places.labels)) == len(found.places.labels)
