@@ -143,9 +143,8 @@ def unreadable(location: str | Path, name: str, error: BaseException) -> TraceEr
     """The sentence for a file that could not be read."""
     if isinstance(error, FileNotFoundError):
         return TraceError(f"{name} is missing from the trace {location}; copy the whole folder again, or record again.")
-    if isinstance(error, OSError) and error.errno is not None:
-        reason = os.strerror(error.errno)
-        return TableError(f"{name} in {location} cannot be read ({reason}).", reason)
+    if isinstance(error, OSError) and error.strerror:
+        return TableError(f"{name} in {location} cannot be read ({error.strerror}).", error.strerror)
     reason = _reason(error)
     return TableError(
         f"{name} in {location} is damaged or not of this format ({reason}); copy it again, or record again.", reason
