@@ -60,7 +60,6 @@ test-thorough: .venv/ready-test
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory mypy
 	SIMLAB_THOROUGH=1 $(PYTEST)
-	@$(MAKE) --no-print-directory attack CASES=500 KILLS=10
 	@$(MAKE) --no-print-directory bench
 	@$(MAKE) --no-print-directory mutants
 

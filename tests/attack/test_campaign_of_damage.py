@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from attack import KINDS
 from depth import THOROUGH, examples
 from places import REPOSITORY
@@ -14,6 +15,7 @@ KILLS, RACES = examples(20, quick=1), examples(20, quick=1)
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
+@pytest.mark.timeout(3600)
 def test_damaged_inputs() -> None:
     path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "helpers")])
     asked = ("--cases", CASES, "--seed", SEED, "--whole", WHOLE, "--kills", KILLS, "--races", RACES)

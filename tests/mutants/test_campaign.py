@@ -57,7 +57,7 @@ def test_an_exception_that_cosmic_ray_cannot_replace_is_left_alone(tmp_path: Pat
     ("module", "first"),
     [
         ("simlab/tree.py", "tests/simlab/test_tree.py"),
-        ("policies/orders/node_order.py", "tests/policies/orders/test_masked_walk.py"),
+        ("policies/orders/node_order.py", "tests/policies/orders/test_best_first.py"),
         ("simlab/studies/fit_tables.py", "tests/simlab/studies/test_fit_tables.py"),
         ("analysis/statistics/slices.py", "tests/analysis/compare/test_comparisons.py"),
     ],

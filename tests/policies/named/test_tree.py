@@ -23,6 +23,7 @@ from simlab.policies.composition import rule_of
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.tree import EDGES, ORDERS, RULES, Preset, typed_tree
+from simlab.policies.orders.engine_first import TIES
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.rules.budgets import BestRatio
 from simlab.policy import AnyPolicy
@@ -52,7 +53,7 @@ def typed(edges: str, order: str, rule: str) -> str:
 @pytest.mark.parametrize(("edges", "order", "rule"), some([*itertools.product(EDGES, ORDERS, RULES)], quick=50))
 def test_every_combination_keeps_the_contract_or_is_refused(edges: str, order: str, rule: str) -> None:
     fits = edges in ORDERS[order][0] and (rule != "doubt" or order == "chain")
-    falls = order in ("best-first", "beam", "chain")
+    falls = order in ("best-first", "beam", "chain", *TIES)
     text = typed(edges, order, rule)
     if not fits or (rule == "survival" and not falls):
         with pytest.raises(PolicyError, match=r"takes|enter in that order|is read with") as caught:
