@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from simlab.traces.format.files import TOKEN_TEXTS, read_frame
+from simlab.traces.format.files import TOKEN_TEXTS, read_frame, unreadable
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.shards import checked_file
@@ -26,11 +26,13 @@ def read_token_texts(location: str | Path, manifest: Manifest) -> Mapping[int, b
     """The bytes of each token, by id; None where the trace does not have them.
 
     Raises:
-        TraceError: the file is missing or damaged.
+        TraceError: the file is missing or damaged, or does not have one text for each of its tokens.
     """
     if TOKEN_TEXTS not in manifest.held().files:
         return None
     rows = read_frame(location, TOKEN_TEXTS, _SCHEMA, path=checked_file(location, manifest, TOKEN_TEXTS))
+    if any(column.null_count() for column in rows) or not rows["token_id"].is_unique().all():
+        raise unreadable(location, TOKEN_TEXTS, ValueError("expected one text for each token"))
     return dict(zip(rows["token_id"].to_list(), rows["text"].to_list(), strict=True))
 
 

@@ -13,6 +13,7 @@ from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.real_runner.targets import builtin, token_text
 from simlab.studies.inputs.trace import decoder_of, sample_trace
+from simlab.traces.format import token_texts
 from simlab.traces.format.files import TOKEN_TEXTS
 from simlab.traces.format.token_texts import text_of_tokens
 from simlab.traces.reader import open_trace, packaged_trace
@@ -84,3 +85,16 @@ def test_damaged_texts_are_refused(how: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=TOKEN_TEXTS):
         open_trace(copy).token_texts()
     assert TOKEN_TEXTS in refusal_of("inspect", copy)
+
+
+@pytest.mark.parametrize(
+    "rows", [{"token_id": [1, 2], "text": [b"a", None]}, {"token_id": [1, 1], "text": [b"a", b"b"]}]
+)
+def test_a_token_without_a_text_or_with_two_is_refused(
+    rows: dict[str, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"token_id": pl.Int32(), "text": pl.Binary()}
+    pl.DataFrame(rows, schema=schema).write_parquet(tmp_path / TOKEN_TEXTS)
+    monkeypatch.setattr(token_texts, "checked_file", lambda *_: tmp_path / TOKEN_TEXTS)
+    with pytest.raises(TraceError, match="expected one text for each token"):
+        sample_trace().token_texts()
