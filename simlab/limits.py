@@ -1,4 +1,4 @@
-"""How much memory one thing may take, which is asked before it is made.
+"""What is too much: memory that one thing may take, asked before it is made, and numbers as people type them.
 
 A small file can hold a great deal: Parquet packs millions of equal values into a few bytes, and a cost file names a
 number of drafted tokens up to which every number gets a price. So what is read or made by a size that a file or a

@@ -143,6 +143,8 @@ def by_prompts(texts: Iterable[RecordedTexts], num_texts: Mapping[Prompt, int]) 
         if not any(left[prompt] for prompt in _prompts_of(begun)):
             yield tuple(begun)
             begun = []
+    if begun:  # of a prompt some texts were not read
+        yield tuple(begun)
 
 
 def _prompts_of(texts: Iterable[RecordedTexts]) -> list[Prompt]:

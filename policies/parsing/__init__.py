@@ -1,5 +1,4 @@
 """Policies as people type them. Read `parse` first: ``NAME:key=value`` and grids to policies.
 
-`user_file` loads a class from a file of one's own, `search_space` has ranges and what a search tries, and `describe`
-says what each policy is.
+`user_file` loads a class from a file of one's own, and `describe` says what each policy is.
 """

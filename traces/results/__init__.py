@@ -1,4 +1,5 @@
 """Result rows, one per policy, sequence and cost file, and rows of single rounds.
 
-Begin with rows: the columns, reading and writing. `store` is a result file that a killed replay goes on with.
+Begin with rows: the columns, and what must hold of them. `files` reads and writes them, also a file that a killed
+replay goes on with.
 """

@@ -25,7 +25,7 @@ from simlab.analysis.scoring.reliability import (
     loss_against,
     reliability,
 )
-from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace
+from simlab.analysis.scoring.score import Scoring, ScoringLimits, by_prompts, score_trace
 from simlab.analysis.scoring.text import calibration_verdict, confidence
 from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
 from simlab.analysis.table.estimates import NO_FIGURE, Estimate, sum_of_distances
@@ -292,3 +292,14 @@ def test_the_verdict_on_calibration_is_of_the_numbers_beside_it(wrong: float, an
             assert f"{said}, difference {excess:3} ({confidence(excess)})" in text
     assert f"calibrated? {answer}" in text
     assert calibration_verdict([replace(model, has_probabilities=False)]) == ""
+
+
+def test_parts_hold_whole_prompts_and_every_text() -> None:
+    names = "aabaccb"
+    recorded = [replace(DEEP[0], prompt=replace(DEEP[0].prompt, dataset="made-up", prompt_id=name)) for name in names]
+    some = [texts_of([sequence]) for sequence in recorded]
+    num_texts = {("made-up", name): names.count(name) for name in names}
+    parts = list(by_prompts(some, num_texts))
+    assert [len(part) for part in parts] == [7]
+    assert [len(part) for part in by_prompts(some[:2] + some[3:6], num_texts | {("made-up", "a"): 3})] == [3, 2]
+    assert [len(part) for part in by_prompts(some[:5], num_texts)] == [5]  # some are not read
