@@ -1,8 +1,11 @@
 """The functions of ``import simlab``: what they give shows itself, and nothing is loaded before it is used."""
 
+import re
 import subprocess
 import sys
 import time
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +58,14 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert set(simlab.__all__) <= set(dir(simlab))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = simlab.nothing
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    imports = re.findall(r"^    from (\S+) import (\w+) as (\w+)$", Path(simlab.__file__).read_text(), re.MULTILINE)
+    assert [seen for _, seen, _ in imports] == [seen for _, _, seen in imports]
+    assert sorted(seen for _, _, seen in imports) == sorted(simlab.__all__)
+    for module, name, _ in imports:
+        assert getattr(simlab, name) is getattr(import_module(module), name)
 
 
 def test_importing_simlab_loads_nothing_heavy() -> None:
