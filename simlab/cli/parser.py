@@ -195,6 +195,18 @@ class _WholeHelp(argparse.Action):
         parser.exit()
 
 
+class _Once(argparse.Action):
+    """Keep a value, and refuse a second one, which argparse would let take the place of the first unsaid."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, typed: str | None = None
+    ) -> None:
+        """Keep the value; called by argparse."""
+        if typed is not None and hasattr(options, self.dest):
+            parser.error(f"{typed} was given twice; give it once, a list with commas between its values")
+        setattr(options, self.dest, value)
+
+
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summary: str, details: str = "") -> Parser:
     """A sub-parser with the summary as its line in the list of commands."""
     parser = commands.add_parser(
@@ -252,6 +264,7 @@ def _add_option(parser: Parser, field: Field[Any], typed: Option, default: objec
         how |= {"nargs": "?", "const": typed.alone} if typed.alone is not None else {}
         if default not in (None, (), "", MISSING):
             how["help"] = f"{help_text} (default {_shown(default)})"
+        how["action"] = _Once
     if names:
         how |= {"action": "append"} if typed.repeats else {}
         how |= {"dest": dest, "required": default is MISSING and not typed.one_of}

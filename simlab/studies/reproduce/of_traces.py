@@ -55,7 +55,8 @@ def averaging(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Ro
     """Both means of policies on each trace, and of the released rounds, as text and as values."""
     parts, rows, turned = [study.heading, _published_means_text()], [], []
     sampled: list[str] = []
-    for trace in [sample_trace(), *map(opened, options.traces)]:
+    traces = {trace.location: trace for trace in [sample_trace(), *map(opened, options.traces)]}
+    for trace in traces.values():
         draft = trace.draft_name(options.draft_set)
         artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
         policies = parse_policies(options.policies or _AVERAGED, artefacts)

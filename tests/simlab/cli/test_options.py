@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,32 @@ def test_a_number_is_one_in_plain_digits_that_a_machine_can_hold(command: str) -
 
 def needed(parser: Parser, but: str) -> list[str]:
     """Words for all that must be typed, but for one option."""
-    must = [action for action in parser._actions if action.required]
-    must += [group._group_actions[0] for group in parser._mutually_exclusive_groups if group.required]
-    others = [one for one in must if but not in one.option_strings]
+    groups = [group._group_actions for group in parser._mutually_exclusive_groups if group.required]
+    groups += [[action] for action in parser._actions if action.required]
+    others = [group[0] for group in groups if not any(but in action.option_strings for action in group)]
     return [word for one in others for word in (*one.option_strings[-1:], next(iter(one.choices or "x")))]
+
+
+def accepted(action: argparse.Action) -> str:
+    """A word that an option takes."""
+    for text in (*map(str, action.choices or ()), "7", "0.5", "7%", "sample", "{}", "0/2", "chain=x", "random,below=8"):
+        with suppress(argparse.ArgumentTypeError, SimlabError):
+            read(action, text)
+            return text
+    raise AssertionError(f"none of these words is one of {action.option_strings}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_of_one_value_is_typed_once(command: str) -> None:
+    whole, parser = main.parser_for(*command.split()), parser_of(command)
+    for action in (one for one in parser._actions if one.option_strings and one.type):
+        option, value = action.option_strings[-1], accepted(action)
+        words = [*command.split(), *needed(parser, option), option, value, option, value]
+        if isinstance(action, argparse._AppendAction):
+            assert len(vars(whole.read(words))[action.dest]) == 2
+        else:
+            with pytest.raises(UsageError, match=f"{option} was given twice; give it once"):
+                whole.read(words)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
