@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,6 +157,7 @@ def score_trace(
     texts: Sequence[RecordedTexts],
     limits: ScoringLimits,
     cost: CostTable | None = None,
+    unpriced: Collection[str] = (),
     advance: Callable[[int], object] = int,
 ) -> Scoring:
     """Score policies on some texts.
@@ -166,6 +167,7 @@ def score_trace(
         texts: with draft rows; there is at least one.
         limits: how far one looks.
         cost: what rounds cost; None: nothing is priced.
+        unpriced: labels of policies whose channels have no price; their seconds are NaN.
         advance: is told how many roots were done, after each part of ``texts``.
     """
     prompts = list(dict.fromkeys(_prompts_of(texts)))
@@ -185,7 +187,7 @@ def score_trace(
                 add_lattice_edges(own, part, edges.source, limits.width, of_texts)
         if orders:
             places.append(true_places(orders, part, of_texts, limits.most, limits.caps, num))
-        for run, counts in zip(sums, _rounds(policies, part, cost), strict=True):
+        for run, counts in zip(sums, _rounds(policies, part, cost, unpriced), strict=True):
             np.add.at(run, of_texts, counts)
         advance(len(part.roots.token_indices))
     return Scoring(
@@ -201,12 +203,15 @@ def score_trace(
     )
 
 
-def _rounds(policies: Sequence[NamedPolicy], texts: RecordedTexts, cost: CostTable | None) -> Iterator[Doubles]:
+def _rounds(
+    policies: Sequence[NamedPolicy], texts: RecordedTexts, cost: CostTable | None, unpriced: Collection[str]
+) -> Iterator[Doubles]:
     """Sums of each text, float64 ``[S, NUM_SUMS]``, under the chain, each policy, and the bound of each."""
-    for policy in (Chain(), *(named.policy for named in policies)):
+    for label, policy in (("chain", Chain()), *((named.label, named.policy) for named in policies)):
         of_texts = [list(rounds(policy, sequence)) for sequence in texts.sequences]
         columns = rounds_of_texts([columns_of(of_text) for of_text in of_texts], texts)
-        sums = _sums(sums_of_policy(policy, columns, texts, None if cost is None else cost.charged(policy)))
+        charged = None if cost is None or label in unpriced else cost.charged(policy)
+        sums = _sums(sums_of_policy(policy, columns, texts, charged))
         sums[:, SIBLINGS] = [wrong_siblings(of_text) for of_text in of_texts]
         yield sums
     channels = tuple(dict.fromkeys(need for named in policies for need in named.policy.needs.scored))

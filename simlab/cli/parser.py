@@ -199,7 +199,7 @@ class _Once(argparse.Action):
     """Keep a value, and refuse a second one, which argparse would let take the place of the first unsaid."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, typed: str | None = None
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: object, typed: str | None = None
     ) -> None:
         """Keep the value; called by argparse."""
         if typed is not None and hasattr(options, self.dest):

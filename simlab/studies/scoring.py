@@ -33,7 +33,13 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts, default_policies, in_sample_note, largest_budget
+from simlab.studies.inputs.artefacts import (
+    PoliciesOnMachine,
+    TraceArtefacts,
+    default_policies,
+    in_sample_note,
+    largest_budget,
+)
 from simlab.studies.inputs.prices import Prices, notes_on, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import (
@@ -95,8 +101,18 @@ class ScoringInputs:
     def job(self, workers: Workers) -> "_ScoringJob":
         """What these workers do with the sequences of whole prompts."""
         return _ScoringJob(
-            trace_handle(self.trace, workers), self.draft, tuple(self.policies), self.limits, self.prices.cost
+            trace_handle(self.trace, workers),
+            self.draft,
+            tuple(self.policies),
+            self.limits,
+            self.prices.cost,
+            tuple(self.on_machine.unpriced),
         )
+
+    @property
+    def on_machine(self) -> PoliciesOnMachine:
+        """The policies with their prices."""
+        return PoliciesOnMachine(self.prices, tuple(self.policies))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,6 +149,7 @@ class ScoringTable(StudyResult):
             "width": inputs.limits.width,
             "in_sample": list(inputs.in_sample),
             "notes": [*notes_on(inputs.trace, [inputs.prices]), *inputs.without],
+            "unpriced": inputs.on_machine.unpriced,
             **lists,
         }
 
@@ -157,6 +174,7 @@ class ScoringTable(StudyResult):
             scoring_notes(self.details),
             *map(within_width, prices.caveats),
             *inputs.without,
+            *filter(None, [within_width(inputs.on_machine.unpriced_note())]),
             *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
         ]
         return "\n\n".join(lines)
@@ -246,11 +264,13 @@ class _ScoringJob(TraceJob):
         policies: to be scored.
         limits: how far one looks.
         cost: what rounds cost; None: nothing is priced.
+        unpriced: labels of policies whose channels have no price.
     """
 
     policies: tuple[NamedPolicy, ...]
     limits: ScoringLimits
     cost: CostTable | None
+    unpriced: tuple[str, ...]
 
     def parts(self, unit: tuple[int, ...]) -> Iterator[tuple[RecordedTexts, ...]]:
         """The texts of a few prompts each, all of theirs."""
@@ -260,7 +280,7 @@ class _ScoringJob(TraceJob):
 
     def work(self, part: tuple[RecordedTexts, ...]) -> Scoring:
         """Score policies on these texts."""
-        return score_trace(self.policies, part, self.limits, self.cost, partial(self.report, "roots"))
+        return score_trace(self.policies, part, self.limits, self.cost, self.unpriced, partial(self.report, "roots"))
 
 
 def _inputs(options: ScoringOptions) -> ScoringInputs:
