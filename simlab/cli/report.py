@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from simlab.analysis.table.text import within_width
 from simlab.options import check_written
 from simlab.studies.report.report import ReportOptions, report
 
@@ -17,6 +18,6 @@ def run(options: ReportOptions) -> int:
     made = report.run(options)
     print(made.verdict)
     for sentence in made.missing:
-        print(sentence)
+        print(within_width(sentence))
     print(f"Report: {out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

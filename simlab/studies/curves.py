@@ -230,7 +230,7 @@ class CurveTable(StudyResult):
             *([within_width(f"         {inputs.trace.left_out}")] if inputs.trace.left_out else []),
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
             curves_text([*slices, *whole], {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
-            *([inputs.without] if inputs.without else []),
+            *([within_width(inputs.without)] if inputs.without else []),
             *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
         ]
         return "\n".join(lines)

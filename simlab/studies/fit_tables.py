@@ -118,7 +118,7 @@ def _check_width(source: FitSource, top_k: int) -> None:
     if top_k > source.kept.min_width:
         raise UsageError(
             f"--top-k {top_k} reads more ranks than {source.trace.location} keeps at every depth, which is "
-            f"{source.kept.min_width}; read fewer, or record with --min-width {top_k}"
+            f"{source.kept.min_width}; give --top-k {source.kept.min_width} or less, or record with --min-width {top_k}"
         )
 
 

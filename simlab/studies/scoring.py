@@ -173,7 +173,7 @@ class ScoringTable(StudyResult):
             ),
             scoring_notes(self.details),
             *map(within_width, prices.caveats),
-            *inputs.without,
+            *map(within_width, inputs.without),
             *filter(None, [within_width(inputs.on_machine.unpriced_note())]),
             *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
         ]

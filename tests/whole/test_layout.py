@@ -20,12 +20,12 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_540,
+    "simlab": 28_510,
     "traces": 11_080,
     "policies": 14_330,
     "analysis": 12_810,
     "real_runner": 27_220,
-    "tests": 68_730,
+    "tests": 68_810,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
