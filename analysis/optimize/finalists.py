@@ -73,9 +73,7 @@ def take_sentence(optimum: Optimum) -> str:
     row, why = rows[take], ""
     if len(level) > 1:
         others = enumerated([_shown(label) for label in level if label != take])
-        why = (
-            f" {others} {'is' if len(level) == 2 else 'are'} as good within the noise; {_shown(take)} is the simplest."
-        )
+        why = f" {others} {'is' if len(level) == 2 else 'are'} as good within the noise; {take} is the simplest."
     speedup = _float(row.get("evaluation_speedup"))
     if math.isnan(speedup):
         return f"Take {take}.{why}"
