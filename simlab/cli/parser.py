@@ -195,15 +195,16 @@ class _WholeHelp(argparse.Action):
         parser.exit()
 
 
-class _Once(argparse.Action):
-    """Keep a value, and refuse a second one, which argparse would let take the place of the first unsaid."""
+class _Kept(argparse.Action):
+    """Keep a value: of one that is typed again the last, as everywhere, but of a list, which may be meant to go on."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: object, typed: str | None = None
     ) -> None:
         """Keep the value; called by argparse."""
-        if typed is not None and hasattr(options, self.dest):
-            parser.error(f"{typed} was given twice; give it once, a list with commas between its values")
+        is_list = isinstance(value, tuple) or "," in str(self.metavar)
+        if typed is not None and is_list and hasattr(options, self.dest):
+            parser.error(f"{typed} was given twice; give it once: {typed} {self.metavar}")
         setattr(options, self.dest, value)
 
 
@@ -264,7 +265,7 @@ def _add_option(parser: Parser, field: Field[Any], typed: Option, default: objec
         how |= {"nargs": "?", "const": typed.alone} if typed.alone is not None else {}
         if default not in (None, (), "", MISSING):
             how["help"] = f"{help_text} (default {_shown(default)})"
-        how["action"] = _Once
+        how["action"] = _Kept
     if names:
         how |= {"action": "append"} if typed.repeats else {}
         how |= {"dest": dest, "required": default is MISSING and not typed.one_of}

@@ -50,7 +50,8 @@ def write_completions(path: Path, num_texts: int = 8) -> Path:
 
 def arguments(target: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
     """A run of seconds."""
-    sizes = ["--block-size", "4", "--layers", "1", "--taps", "0,1,2", "--steps", str(steps), "--eval-every", "3"]
+    sizes = ["--block-size", "4", "--layers", "1", "--steps", str(steps), "--eval-every", "3"]
+    sizes += [] if "--taps" in more else ["--taps", "0,1,2"]
     plan = ["--sequences", "2", "--roots", "4", "--warmup-steps", "2", "--head-tokens", "60"]
     generated = ["--max-new-tokens", "16", "--dev-limit", "4"]
     return ["train", "dflash", "--target", str(target), "--out", str(out), *sizes, *plan, *generated, *more]
@@ -74,7 +75,8 @@ def scorer_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> li
 
 def eagle3_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
     """A run of seconds of an EAGLE-3 head, on the target and texts of `make_files`."""
-    models = ["--target", str(folder / "target"), *texts(folder), "--taps", "0,2", "--draft-vocab", "40"]
+    models = ["--target", str(folder / "target"), *texts(folder), "--draft-vocab", "40"]
+    models += [] if "--taps" in more else ["--taps", "0,2"]
     sizes = ["--out", str(out), "--passes", "3", "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
     plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2"]
     return ["train", "eagle3", *models, *sizes, *plan, *more]

@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_330,
     "analysis": 12_810,
     "real_runner": 27_220,
-    "tests": 68_810,
+    "tests": 68_820,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
