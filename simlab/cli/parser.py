@@ -196,7 +196,7 @@ class _WholeHelp(argparse.Action):
 
 
 class _Kept(argparse.Action):
-    """Keep a value: of one that is typed again the last, as everywhere, but of a list, which may be meant to go on."""
+    """Keep a value, of an option that is typed again the last; a second list is refused: it may be the first's rest."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: object, typed: str | None = None
